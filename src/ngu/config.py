@@ -1,0 +1,583 @@
+"""Every setting of the agent: frozen dataclasses, one group per part.
+
+The same definitions serve Python, the command line (`--learner.batch-size 32`), configuration files and the docs: the
+sentence under a field is its help text. Values are checked when a config is made, so a config that exists can be run.
+All schedules count agent steps (transitions) or learner updates, and say which. Where the defaults come from: see
+`presets.py` and the docs' table of decisions.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import typing
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from ngu.errors import UserError
+
+Precision = Literal["fp32", "bf16", "fp16"]
+
+
+def _require(condition: bool, sentence: str) -> None:
+    if not condition:
+        raise UserError(sentence)
+
+
+@dataclass(frozen=True)
+class EnvConfig:
+    """The environments that actors step."""
+
+    name: Literal["disco-maze"] = "disco-maze"
+    """Which environment: the Random Disco Maze."""
+    num_envs: int = 64
+    """How many environments act at the same time."""
+    maze_size: int = 9
+    """Side of the maze in cells, walls included; odd, at least 5."""
+    maze_step_cap: int = 100
+    """An episode is cut (truncated) after this many steps; 0 for no cap."""
+    maze_pool: int = 1024
+    """How many mazes are generated at a time; each is used for one episode."""
+
+    def __post_init__(self) -> None:
+        _require(self.num_envs >= 1, f"env.num_envs is {self.num_envs}; set it to 1 or more.")
+        _require(
+            self.maze_size >= 5 and self.maze_size % 2 == 1,
+            f"env.maze_size is {self.maze_size}; a maze needs an odd size of 5 or more, such as 9 or 21.",
+        )
+        _require(
+            self.maze_step_cap >= 0,
+            f"env.maze_step_cap is {self.maze_step_cap}; set it to 0 (no cap) or more.",
+        )
+        _require(self.maze_pool >= 1, f"env.maze_pool is {self.maze_pool}; set it to 1 or more.")
+
+
+@dataclass(frozen=True)
+class MixtureConfig:
+    """The family of policies Q(x, a, beta_i)."""
+
+    num_mixtures: int = 1
+    """N, the number of policies, 1 to 32 in the paper."""
+    beta: float = 0.5
+    """The largest weight of the intrinsic reward, beta_{N-1}."""
+    discount_max: float = 0.99
+    """gamma_0, of the exploitative policy; the only discount when N = 1."""
+    discount_min: float = 0.99
+    """gamma_{N-1}, of the most exploratory policy."""
+    cross_mixture_ratio: float = 0.0
+    """Share of sampled sequences that are trained as another policy than the one that collected them."""
+    epsilon_base: float = 0.4
+    """Actor j of L explores with epsilon_base^(1 + epsilon_alpha j / (L - 1))."""
+    epsilon_alpha: float = 8.0
+    """See epsilon_base."""
+
+    def __post_init__(self) -> None:
+        _require(self.num_mixtures >= 1, f"mixture.num_mixtures is {self.num_mixtures}; set it to 1 or more.")
+        _require(self.beta >= 0, f"mixture.beta is {self.beta}; set it to 0 or more.")
+        _require(
+            0 < self.discount_min <= self.discount_max < 1,
+            "mixture.discount_min and mixture.discount_max must satisfy 0 < min <= max < 1, "
+            f"not {self.discount_min} and {self.discount_max}.",
+        )
+        _require(
+            0 <= self.cross_mixture_ratio <= 1,
+            f"mixture.cross_mixture_ratio is {self.cross_mixture_ratio}; set it between 0 and 1.",
+        )
+        _require(
+            self.cross_mixture_ratio == 0 or self.num_mixtures > 1,
+            "mixture.cross_mixture_ratio needs mixture.num_mixtures of 2 or more; set the ratio to 0.",
+        )
+        _require(
+            0 <= self.epsilon_base <= 1,
+            f"mixture.epsilon_base is {self.epsilon_base}; set it between 0 and 1.",
+        )
+        _require(
+            self.epsilon_alpha >= 0, f"mixture.epsilon_alpha is {self.epsilon_alpha}; set it to 0 or more."
+        )
+
+
+@dataclass(frozen=True)
+class NoveltyConfig:
+    """The never-give-up reward: episodic novelty times the clipped life-long modulator."""
+
+    episodic: bool = True
+    """Pay for what is new in this episode. Off: the reward is RND's error over its deviation (the RND baseline)."""
+    lifelong: bool = True
+    """Modulate the reward by alpha, RND's normalised error. Off: alpha is 1."""
+    controllable_states: Literal["learned", "random"] = "learned"
+    """Train the embedding f by inverse dynamics, or leave it a random projection."""
+    embedding_size: int = 32
+    """p, the length of a controllable state."""
+    embedding_hidden: int = 128
+    """Width of the hidden layer of the action classifier h."""
+    embedding_snapshots: int = 2
+    """How many frozen copies of f serve the running episodes; one is renewed when no episode uses it."""
+    filters: tuple[int, ...] = (16, 32)
+    """Convolution channels of f and of RND's networks."""
+    kernels: tuple[int, ...] = (3, 3)
+    """Convolution kernel sizes."""
+    strides: tuple[int, ...] = (1, 1)
+    """Convolution strides."""
+    hidden: tuple[int, ...] = (64, 64)
+    """Layers of f and of RND's networks for vector observations."""
+    memory_capacity: int = 5000
+    """Slots of each environment's episodic memory; when full, the oldest entry goes first."""
+    episodes_per_memory: int = 1
+    """The memory is wiped after this many episodes (the paper's meta-episode when above 1)."""
+    neighbours: int = 10
+    """k, the number of nearest neighbours."""
+    kernel_epsilon: float = 1e-2
+    """epsilon of the inverse kernel."""
+    cluster_distance: float = 8e-3
+    """xi: normalised squared distances below this count as 0."""
+    pseudo_count: float = 1e-3
+    """c, added to the root of the summed similarities."""
+    max_similarity: float = 8.0
+    """s_m: above this similarity the episodic reward is 0."""
+    rescale_partial: bool = False
+    """With fewer than k entries in memory, scale their similarities up to k instead of summing what is there."""
+    distance_decay: float = 0.99
+    """Per acting step, how much of the running mean of squared distances is kept."""
+    max_modulation: float = 5.0
+    """L: alpha is clipped to [1, L]."""
+    modulator_decay: float = 0.0
+    """Per acting step, how much of RND's running mean and deviation is kept; 0 averages over the whole life."""
+    rnd_size: int = 128
+    """Outputs of RND's target and predictor."""
+    rnd_normalise: bool = True
+    """Whiten RND's inputs with running statistics and clip them to [-5, 5], as RND's authors do."""
+    learning_rate: float = 1e-3
+    """Adam's rate for inverse dynamics."""
+    rnd_learning_rate: float = 5e-4
+    """Adam's rate for RND's predictor."""
+    l2_weight: float = 1e-5
+    """Weight of the L2 penalty on the inverse-dynamics networks."""
+    train_frames: int = 5
+    """How many of each sequence's last transitions train inverse dynamics and RND."""
+
+    def __post_init__(self) -> None:
+        for name in (
+            "embedding_size", "embedding_hidden", "embedding_snapshots", "memory_capacity", "neighbours", "rnd_size",
+            "train_frames", "episodes_per_memory",
+        ):  # fmt: skip
+            _require(
+                getattr(self, name) >= 1, f"novelty.{name} is {getattr(self, name)}; set it to 1 or more."
+            )
+        for name in (
+            "kernel_epsilon",
+            "pseudo_count",
+            "learning_rate",
+            "rnd_learning_rate",
+            "max_similarity",
+        ):
+            _require(getattr(self, name) > 0, f"novelty.{name} is {getattr(self, name)}; set it above 0.")
+        for name in ("cluster_distance", "l2_weight"):
+            _require(
+                getattr(self, name) >= 0, f"novelty.{name} is {getattr(self, name)}; set it to 0 or more."
+            )
+        _require(
+            self.max_modulation >= 1, f"novelty.max_modulation is {self.max_modulation}; set it to 1 or more."
+        )
+        for name in ("distance_decay", "modulator_decay"):
+            _require(
+                0 <= getattr(self, name) < 1, f"novelty.{name} is {getattr(self, name)}; set it in [0, 1)."
+            )
+        _require(
+            self.embedding_snapshots >= 2 or self.controllable_states == "random",
+            "novelty.embedding_snapshots must be 2 or more, so that one can be renewed while episodes use another.",
+        )
+        _check_convolutions("novelty", self.filters, self.kernels, self.strides)
+
+
+@dataclass(frozen=True)
+class NetworkConfig:
+    """The recurrent dueling Q-network."""
+
+    filters: tuple[int, ...] = (16, 32)
+    """Convolution channels."""
+    kernels: tuple[int, ...] = (3, 3)
+    """Convolution kernel sizes."""
+    strides: tuple[int, ...] = (1, 1)
+    """Convolution strides."""
+    hidden: tuple[int, ...] = (64, 64)
+    """Layers of the torso for vector observations."""
+    torso_size: int = 256
+    """Width of the fully connected layer behind the torso."""
+    lstm_size: int = 256
+    """Units of the LSTM."""
+    lstm_input_multiple: int = 1
+    """The LSTM's input is padded with zeros to a multiple of this (128 lets cuDNN use its fastest kernels)."""
+    dueling_size: int = 256
+    """Width of the hidden layer of the value and of the advantage head."""
+
+    def __post_init__(self) -> None:
+        for name in ("torso_size", "lstm_size", "lstm_input_multiple", "dueling_size"):
+            _require(
+                getattr(self, name) >= 1, f"network.{name} is {getattr(self, name)}; set it to 1 or more."
+            )
+        _check_convolutions("network", self.filters, self.kernels, self.strides)
+
+
+@dataclass(frozen=True)
+class ReplayConfig:
+    """Prioritized sequence replay."""
+
+    capacity: int = 100_000
+    """Observations (one per transition, and one more per episode) kept over all environments."""
+    trace_length: int = 20
+    """Transitions in a sequence."""
+    period: int = 20
+    """Transitions between the starts of successive sequences of an episode."""
+    burn_in: int = 0
+    """First steps of a sequence that only warm up the recurrent state; the paper trains all."""
+    priority_exponent: float = 0.9
+    """Sequences are drawn with probability proportional to priority to this power."""
+    importance_exponent: float = 0.6
+    """Importance weights are (1 / (n P))^this, over the largest of the batch; 0 turns them off."""
+    priority_max_share: float = 0.9
+    """Priority of a sequence: this times the largest |TD error| plus the rest times the mean."""
+    min_sequences: int = 500
+    """Learning starts when replay holds this many sequences."""
+    max_memory_share: float = 0.8
+    """Refuse to start if replay would need more than this share of the device's free memory."""
+
+    def __post_init__(self) -> None:
+        for name in ("capacity", "trace_length", "period", "min_sequences"):
+            _require(
+                getattr(self, name) >= 1, f"replay.{name} is {getattr(self, name)}; set it to 1 or more."
+            )
+        _require(
+            self.period <= self.trace_length,
+            f"replay.period ({self.period}) is longer than replay.trace_length ({self.trace_length}), so steps would be "
+            "lost between sequences; set the period to the trace length or less.",
+        )
+        _require(
+            0 <= self.burn_in < self.trace_length,
+            f"replay.burn_in ({self.burn_in}) must leave steps to train in a trace of {self.trace_length}.",
+        )
+        for name in ("priority_exponent", "importance_exponent", "priority_max_share"):
+            _require(
+                0 <= getattr(self, name) <= 1,
+                f"replay.{name} is {getattr(self, name)}; set it between 0 and 1.",
+            )
+        _require(
+            0 < self.max_memory_share <= 1,
+            f"replay.max_memory_share is {self.max_memory_share}; set it above 0 and at most 1.",
+        )
+
+
+@dataclass(frozen=True)
+class LearnerConfig:
+    """Transformed Retrace double Q-learning."""
+
+    batch_size: int = 32
+    """Sequences in an update."""
+    replay_ratio: float = 1.5
+    """Trained steps (batch size times trace length) for each step collected."""
+    learning_rate: float = 1e-3
+    """Adam's rate for the Q-network."""
+    learning_rate_final: float = 1e-3
+    """The rate that a linear decay ends at; equal to learning_rate for none."""
+    decay_from: int = 0
+    """Agent steps at which the decay begins."""
+    decay_until: int = 0
+    """Agent steps at which the decay has ended."""
+    adam_beta1: float = 0.9
+    """Adam's first-moment decay, of all losses."""
+    adam_beta2: float = 0.999
+    """Adam's second-moment decay, of all losses."""
+    adam_epsilon: float = 1e-4
+    """Adam's epsilon, of all losses."""
+    clip_norm: float = 40.0
+    """Gradients are scaled down to this norm, of each loss."""
+    target_period: int = 100
+    """Updates between copies of the online network to the target network."""
+    retrace_lambda: float = 0.97
+    """lambda of Retrace."""
+    target_epsilon: float = 0.01
+    """The target policy is epsilon-greedy with this epsilon."""
+    value_transform: Literal["identity", "signed-sqrt"] = "identity"
+    """h: identity, or sign(x)(sqrt(|x|+1)-1) + eps x."""
+    value_transform_epsilon: float = 1e-3
+    """eps of h."""
+    max_skipped_updates: int = 100
+    """The run stops, with a checkpoint, after this many updates in a row with a non-finite loss or gradient."""
+
+    def __post_init__(self) -> None:
+        for name in ("batch_size", "target_period", "max_skipped_updates"):
+            _require(
+                getattr(self, name) >= 1, f"learner.{name} is {getattr(self, name)}; set it to 1 or more."
+            )
+        for name in ("replay_ratio", "learning_rate", "adam_epsilon", "clip_norm", "value_transform_epsilon"):
+            _require(getattr(self, name) > 0, f"learner.{name} is {getattr(self, name)}; set it above 0.")
+        for name in ("retrace_lambda", "target_epsilon"):
+            _require(
+                0 <= getattr(self, name) <= 1,
+                f"learner.{name} is {getattr(self, name)}; set it between 0 and 1.",
+            )
+        for name in ("adam_beta1", "adam_beta2"):
+            _require(
+                0 <= getattr(self, name) < 1, f"learner.{name} is {getattr(self, name)}; set it in [0, 1)."
+            )
+        _require(
+            self.learning_rate_final >= 0,
+            f"learner.learning_rate_final is {self.learning_rate_final}; set it to 0 or more.",
+        )
+        _require(
+            0 <= self.decay_from <= self.decay_until,
+            f"learner.decay_from ({self.decay_from}) and learner.decay_until ({self.decay_until}) must be in order.",
+        )
+        _require(
+            self.learning_rate_final == self.learning_rate or self.decay_until > 0,
+            "learner.learning_rate_final differs from learner.learning_rate; set learner.decay_until to say when the "
+            "decay has ended.",
+        )
+
+
+@dataclass(frozen=True)
+class ActorConfig:
+    """Acting."""
+
+    update_period: int = 100
+    """Acting steps between fetches of the learner's weights."""
+
+    def __post_init__(self) -> None:
+        _require(
+            self.update_period >= 1, f"actor.update_period is {self.update_period}; set it to 1 or more."
+        )
+
+
+@dataclass(frozen=True)
+class EvaluationConfig:
+    """Policies beta_0 and beta_{N-1} on environments of their own."""
+
+    num_envs: int = 128
+    """Episodes per evaluation, all at the same time."""
+    epsilon: float = 0.0
+    """The evaluated policies are epsilon-greedy with this epsilon."""
+    max_steps: int = 100
+    """Steps after which an evaluation episode is cut."""
+    marks: tuple[int, ...] = (50, 100)
+    """Steps at which the episode's measurements are reported."""
+    period: int = 50_000
+    """Agent steps between evaluations during training; 0 for one at the end alone."""
+    seed: int = 1_000_003
+    """Seed of the held-out environments; they are the same at every evaluation."""
+
+    def __post_init__(self) -> None:
+        for name in ("num_envs", "max_steps"):
+            _require(
+                getattr(self, name) >= 1, f"evaluation.{name} is {getattr(self, name)}; set it to 1 or more."
+            )
+        _require(0 <= self.epsilon <= 1, f"evaluation.epsilon is {self.epsilon}; set it between 0 and 1.")
+        _require(self.period >= 0, f"evaluation.period is {self.period}; set it to 0 or more.")
+        _require(
+            all(1 <= mark <= self.max_steps for mark in self.marks),
+            f"evaluation.marks {self.marks} must lie between 1 and evaluation.max_steps ({self.max_steps}).",
+        )
+
+
+@dataclass(frozen=True)
+class RunConfig:
+    """How long, where, and what is written down."""
+
+    steps: int = 1_000_000
+    """Agent steps to train for, over all environments."""
+    seed: int = 0
+    """Seed of everything random; the same seed gives the same run on the CPU."""
+    device: str = "cpu"
+    """Where everything runs: cpu, cuda, or auto for cuda where there is one."""
+    precision: Precision = "fp32"
+    """Arithmetic of the networks on a GPU: fp32, bf16 or fp16 (weights, targets and losses stay fp32)."""
+    compile: bool = True
+    """On a GPU, fuse small kernels with torch.compile."""
+    threads: int = 0
+    """CPU threads of PyTorch; 0 leaves its own choice."""
+    folder: str = "runs"
+    """Parent of the run's folder."""
+    name: str = ""
+    """Name of the run's folder; empty for preset, variant, seed and time."""
+    log_period: int = 10_000
+    """Agent steps between lines of metrics."""
+    checkpoint_period: int = 250_000
+    """Agent steps between checkpoints; 0 for one at the end alone."""
+    keep_checkpoints: int = 2
+    """How many of the newest checkpoints are kept."""
+    checkpoint_replay: bool = True
+    """Save the replay with the checkpoint, so that a resumed run goes on exactly."""
+    tensorboard: bool = True
+    """Write TensorBoard event files beside the JSON lines."""
+    wandb: bool = False
+    """Also log to Weights & Biases (needs the extra `wandb`)."""
+
+    def __post_init__(self) -> None:
+        for name in ("steps", "log_period", "keep_checkpoints"):
+            _require(getattr(self, name) >= 1, f"run.{name} is {getattr(self, name)}; set it to 1 or more.")
+        for name in ("checkpoint_period", "threads", "seed"):
+            _require(getattr(self, name) >= 0, f"run.{name} is {getattr(self, name)}; set it to 0 or more.")
+        _require(
+            "/" not in self.name and "\\" not in self.name and self.name not in (".", ".."),
+            f"run.name '{self.name}' must be a plain folder name; use run.folder for its parent.",
+        )
+
+
+@dataclass(frozen=True)
+class Config:
+    """All settings of a run."""
+
+    preset: str = "disco-maze-small"
+    """The preset that this config began as; a label, not a switch."""
+    variant: str = "ngu"
+    """The variant that was applied to the preset; a label, not a switch."""
+    env: EnvConfig = field(default_factory=EnvConfig)
+    mixture: MixtureConfig = field(default_factory=MixtureConfig)
+    novelty: NoveltyConfig = field(default_factory=NoveltyConfig)
+    network: NetworkConfig = field(default_factory=NetworkConfig)
+    replay: ReplayConfig = field(default_factory=ReplayConfig)
+    learner: LearnerConfig = field(default_factory=LearnerConfig)
+    actor: ActorConfig = field(default_factory=ActorConfig)
+    evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
+    run: RunConfig = field(default_factory=RunConfig)
+
+    def __post_init__(self) -> None:
+        slots = self.replay.capacity // self.env.num_envs
+        _require(
+            slots >= 2 * (self.replay.trace_length + 1),
+            f"replay.capacity ({self.replay.capacity}) leaves {slots} steps to each of {self.env.num_envs} environments, "
+            f"but a trace of {self.replay.trace_length} needs {2 * (self.replay.trace_length + 1)}; raise the capacity "
+            f"to {2 * (self.replay.trace_length + 1) * self.env.num_envs} or shorten replay.trace_length.",
+        )
+        most_sequences = self.env.num_envs * (slots // 2)
+        _require(
+            self.replay.min_sequences <= most_sequences,
+            f"replay.min_sequences ({self.replay.min_sequences}) can never be held by a replay of capacity "
+            f"{self.replay.capacity}; set it to {most_sequences} or less.",
+        )
+
+    @property
+    def steps_per_update(self) -> float:
+        """Collected steps for each learner update."""
+        return self.learner.batch_size * self.replay.trace_length / self.learner.replay_ratio
+
+
+def to_dict(config: Any) -> dict[str, Any]:
+    """A config (or one of its groups) as plain data for JSON."""
+    return dataclasses.asdict(config)
+
+
+def from_dict(data: Mapping[str, Any], base: Config | None = None) -> Config:
+    """A config from plain data; fields that are not named keep the values of `base`."""
+    return typing.cast(Config, _merge(base or Config(), data, ""))
+
+
+def with_overrides(config: Config, overrides: Mapping[str, Any]) -> Config:
+    """Replaces fields by dotted name: `{"env.maze_size": 21}`."""
+    nested: dict[str, Any] = {}
+    for name, value in overrides.items():
+        *groups, leaf = name.split(".")
+        place = nested
+        for group in groups:
+            place = place.setdefault(group, {})
+        place[leaf] = value
+    return from_dict(nested, config)
+
+
+def read_config_file(path: Path, base: Config) -> Config:
+    """Reads a TOML or JSON file of overrides, nested by group."""
+    import tomllib
+
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        raise UserError(f"cannot read the config file {path}: {error.strerror}.") from None
+    try:
+        data = json.loads(text) if path.suffix == ".json" else tomllib.loads(text)
+    except ValueError as error:
+        raise UserError(
+            f"the config file {path} is not valid {path.suffix[1:].upper() or 'TOML'}: {error}."
+        ) from None
+    if not isinstance(data, dict):
+        raise UserError(f"the config file {path} must hold a table of settings.")
+    return from_dict(data, base)
+
+
+def _merge(base: Any, data: Mapping[str, Any], prefix: str) -> Any:
+    """`base` with the fields in `data` replaced, all at once, so that checks see only the final values."""
+    hints = typing.get_type_hints(type(base))
+    known = {entry.name for entry in dataclasses.fields(base)}
+    changes: dict[str, Any] = {}
+    for name, value in data.items():
+        name = name.replace("-", "_")
+        if name not in known:
+            raise UserError(unknown_name(f"the setting {prefix}{name}", name, known))
+        current = getattr(base, name)
+        if dataclasses.is_dataclass(current):
+            if not isinstance(value, Mapping):
+                raise UserError(f"{prefix}{name} is a group of settings; give it a table, not {value!r}.")
+            changes[name] = _merge(current, value, f"{prefix}{name}.")
+        else:
+            changes[name] = _coerce(value, hints[name], f"{prefix}{name}")
+    return dataclasses.replace(base, **changes)
+
+
+def _coerce(value: Any, kind: Any, name: str) -> Any:
+    """Checks a plain value against a field's type; whole floats and lists from files become what is wanted."""
+    origin = typing.get_origin(kind)
+    if origin is Literal:
+        choices = typing.get_args(kind)
+        if value in choices:
+            return value
+        raise UserError(f"{name} is {value!r}; choose one of {', '.join(map(str, choices))}.")
+    if origin is tuple:
+        if isinstance(value, list | tuple):
+            return tuple(_coerce(entry, typing.get_args(kind)[0], name) for entry in value)
+        raise UserError(f"{name} is {value!r}; give a list of whole numbers.")
+    if kind is bool and isinstance(value, bool):
+        return value
+    if kind is int and not isinstance(value, bool):
+        if isinstance(value, int):
+            return value
+        if isinstance(value, float) and value.is_integer():
+            return int(value)
+    if (
+        kind is float
+        and isinstance(value, int | float)
+        and not isinstance(value, bool)
+        and math.isfinite(value)
+    ):
+        return float(value)
+    if kind is str and isinstance(value, str):
+        return value
+    words = {bool: "true or false", int: "a whole number", float: "a number", str: "a text"}
+    raise UserError(f"{name} is {value!r}; give {words.get(kind, kind)}.")
+
+
+def unknown_name(what: str, name: str, known: typing.Iterable[str]) -> str:
+    """The sentence for a name that does not exist, with the nearest that do."""
+    import difflib
+
+    known = sorted(known)
+    near = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
+    hint = (
+        f"the nearest {'is' if len(near) == 1 else 'are'} {', '.join(near)}"
+        if near
+        else "known: " + ", ".join(known)
+    )
+    return f"{what} does not exist; {hint}."
+
+
+def _check_convolutions(
+    group: str, filters: tuple[int, ...], kernels: tuple[int, ...], strides: tuple[int, ...]
+) -> None:
+    _require(
+        len(filters) == len(kernels) == len(strides),
+        f"{group}.filters, {group}.kernels and {group}.strides must have the same length, "
+        f"not {len(filters)}, {len(kernels)} and {len(strides)}.",
+    )
+    _require(
+        all(value >= 1 for value in (*filters, *kernels, *strides)),
+        f"{group}.filters, {group}.kernels and {group}.strides must be 1 or more.",
+    )
