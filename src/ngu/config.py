@@ -94,9 +94,7 @@ class MixtureConfig:
             0 <= self.epsilon_base <= 1,
             f"mixture.epsilon_base is {self.epsilon_base}; set it between 0 and 1.",
         )
-        _require(
-            self.epsilon_alpha >= 0, f"mixture.epsilon_alpha is {self.epsilon_alpha}; set it to 0 or more."
-        )
+        _require(self.epsilon_alpha >= 0, f"mixture.epsilon_alpha is {self.epsilon_alpha}; set it to 0 or more.")
 
 
 @dataclass(frozen=True)
@@ -163,9 +161,7 @@ class NoveltyConfig:
             "embedding_size", "embedding_hidden", "embedding_snapshots", "memory_capacity", "neighbours", "rnd_size",
             "train_frames", "episodes_per_memory",
         ):  # fmt: skip
-            _require(
-                getattr(self, name) >= 1, f"novelty.{name} is {getattr(self, name)}; set it to 1 or more."
-            )
+            _require(getattr(self, name) >= 1, f"novelty.{name} is {getattr(self, name)}; set it to 1 or more.")
         for name in (
             "kernel_epsilon",
             "pseudo_count",
@@ -175,16 +171,10 @@ class NoveltyConfig:
         ):
             _require(getattr(self, name) > 0, f"novelty.{name} is {getattr(self, name)}; set it above 0.")
         for name in ("cluster_distance", "l2_weight"):
-            _require(
-                getattr(self, name) >= 0, f"novelty.{name} is {getattr(self, name)}; set it to 0 or more."
-            )
-        _require(
-            self.max_modulation >= 1, f"novelty.max_modulation is {self.max_modulation}; set it to 1 or more."
-        )
+            _require(getattr(self, name) >= 0, f"novelty.{name} is {getattr(self, name)}; set it to 0 or more.")
+        _require(self.max_modulation >= 1, f"novelty.max_modulation is {self.max_modulation}; set it to 1 or more.")
         for name in ("distance_decay", "modulator_decay"):
-            _require(
-                0 <= getattr(self, name) < 1, f"novelty.{name} is {getattr(self, name)}; set it in [0, 1)."
-            )
+            _require(0 <= getattr(self, name) < 1, f"novelty.{name} is {getattr(self, name)}; set it in [0, 1).")
         _require(
             self.embedding_snapshots >= 2 or self.controllable_states == "random",
             "novelty.embedding_snapshots must be 2 or more, so that one can be renewed while episodes use another.",
@@ -215,9 +205,7 @@ class NetworkConfig:
 
     def __post_init__(self) -> None:
         for name in ("torso_size", "lstm_size", "lstm_input_multiple", "dueling_size"):
-            _require(
-                getattr(self, name) >= 1, f"network.{name} is {getattr(self, name)}; set it to 1 or more."
-            )
+            _require(getattr(self, name) >= 1, f"network.{name} is {getattr(self, name)}; set it to 1 or more.")
         _check_convolutions("network", self.filters, self.kernels, self.strides)
 
 
@@ -246,9 +234,7 @@ class ReplayConfig:
 
     def __post_init__(self) -> None:
         for name in ("capacity", "trace_length", "period", "min_sequences"):
-            _require(
-                getattr(self, name) >= 1, f"replay.{name} is {getattr(self, name)}; set it to 1 or more."
-            )
+            _require(getattr(self, name) >= 1, f"replay.{name} is {getattr(self, name)}; set it to 1 or more.")
         _require(
             self.period <= self.trace_length,
             f"replay.period ({self.period}) is longer than replay.trace_length ({self.trace_length}), so steps would be "
@@ -308,9 +294,7 @@ class LearnerConfig:
 
     def __post_init__(self) -> None:
         for name in ("batch_size", "target_period", "max_skipped_updates"):
-            _require(
-                getattr(self, name) >= 1, f"learner.{name} is {getattr(self, name)}; set it to 1 or more."
-            )
+            _require(getattr(self, name) >= 1, f"learner.{name} is {getattr(self, name)}; set it to 1 or more.")
         for name in ("replay_ratio", "learning_rate", "adam_epsilon", "clip_norm", "value_transform_epsilon"):
             _require(getattr(self, name) > 0, f"learner.{name} is {getattr(self, name)}; set it above 0.")
         for name in ("retrace_lambda", "target_epsilon"):
@@ -319,9 +303,7 @@ class LearnerConfig:
                 f"learner.{name} is {getattr(self, name)}; set it between 0 and 1.",
             )
         for name in ("adam_beta1", "adam_beta2"):
-            _require(
-                0 <= getattr(self, name) < 1, f"learner.{name} is {getattr(self, name)}; set it in [0, 1)."
-            )
+            _require(0 <= getattr(self, name) < 1, f"learner.{name} is {getattr(self, name)}; set it in [0, 1).")
         _require(
             self.learning_rate_final >= 0,
             f"learner.learning_rate_final is {self.learning_rate_final}; set it to 0 or more.",
@@ -345,9 +327,7 @@ class ActorConfig:
     """Acting steps between fetches of the learner's weights."""
 
     def __post_init__(self) -> None:
-        _require(
-            self.update_period >= 1, f"actor.update_period is {self.update_period}; set it to 1 or more."
-        )
+        _require(self.update_period >= 1, f"actor.update_period is {self.update_period}; set it to 1 or more.")
 
 
 @dataclass(frozen=True)
@@ -369,9 +349,7 @@ class EvaluationConfig:
 
     def __post_init__(self) -> None:
         for name in ("num_envs", "max_steps"):
-            _require(
-                getattr(self, name) >= 1, f"evaluation.{name} is {getattr(self, name)}; set it to 1 or more."
-            )
+            _require(getattr(self, name) >= 1, f"evaluation.{name} is {getattr(self, name)}; set it to 1 or more.")
         _require(0 <= self.epsilon <= 1, f"evaluation.epsilon is {self.epsilon}; set it between 0 and 1.")
         _require(self.period >= 0, f"evaluation.period is {self.period}; set it to 0 or more.")
         _require(
@@ -496,9 +474,7 @@ def read_config_file(path: Path, base: Config) -> Config:
     try:
         data = json.loads(text) if path.suffix == ".json" else tomllib.loads(text)
     except ValueError as error:
-        raise UserError(
-            f"the config file {path} is not valid {path.suffix[1:].upper() or 'TOML'}: {error}."
-        ) from None
+        raise UserError(f"the config file {path} is not valid {path.suffix[1:].upper() or 'TOML'}: {error}.") from None
     if not isinstance(data, dict):
         raise UserError(f"the config file {path} must hold a table of settings.")
     return from_dict(data, base)
@@ -542,12 +518,7 @@ def _coerce(value: Any, kind: Any, name: str) -> Any:
             return value
         if isinstance(value, float) and value.is_integer():
             return int(value)
-    if (
-        kind is float
-        and isinstance(value, int | float)
-        and not isinstance(value, bool)
-        and math.isfinite(value)
-    ):
+    if kind is float and isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
         return float(value)
     if kind is str and isinstance(value, str):
         return value
@@ -562,9 +533,7 @@ def unknown_name(what: str, name: str, known: typing.Iterable[str]) -> str:
     known = sorted(known)
     near = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
     hint = (
-        f"the nearest {'is' if len(near) == 1 else 'are'} {', '.join(near)}"
-        if near
-        else "known: " + ", ".join(known)
+        f"the nearest {'is' if len(near) == 1 else 'are'} {', '.join(near)}" if near else "known: " + ", ".join(known)
     )
     return f"{what} does not exist; {hint}."
 
