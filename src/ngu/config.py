@@ -237,8 +237,8 @@ class ReplayConfig:
             _require(getattr(self, name) >= 1, f"replay.{name} is {getattr(self, name)}; set it to 1 or more.")
         _require(
             self.period <= self.trace_length,
-            f"replay.period ({self.period}) is longer than replay.trace_length ({self.trace_length}), so steps would be "
-            "lost between sequences; set the period to the trace length or less.",
+            f"replay.period ({self.period}) is longer than replay.trace_length ({self.trace_length}), so steps would "
+            "be lost between sequences; set the period to the trace length or less.",
         )
         _require(
             0 <= self.burn_in < self.trace_length,
@@ -424,8 +424,8 @@ class Config:
         slots = self.replay.capacity // self.env.num_envs
         _require(
             slots >= 2 * (self.replay.trace_length + 1),
-            f"replay.capacity ({self.replay.capacity}) leaves {slots} steps to each of {self.env.num_envs} environments, "
-            f"but a trace of {self.replay.trace_length} needs {2 * (self.replay.trace_length + 1)}; raise the capacity "
+            f"replay.capacity ({self.replay.capacity}) leaves {slots} steps to each of {self.env.num_envs} "
+            f"environments, but a trace of {self.replay.trace_length} needs {2 * (self.replay.trace_length + 1)}; raise the capacity "
             f"to {2 * (self.replay.trace_length + 1) * self.env.num_envs} or shorten replay.trace_length.",
         )
         most_sequences = self.env.num_envs * (slots // 2)

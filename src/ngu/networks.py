@@ -1,0 +1,192 @@
+"""The networks: torsos for images and vectors, and the recurrent dueling Q-network Q(x, a, beta_i) (paper, App. H).
+
+Time first, then batch: observations [T, B, ...], values [T, B, A].
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from ngu.config import NetworkConfig
+from ngu.envs.protocol import EnvironmentSpec
+from ngu.errors import UserError
+
+
+def scaled_observation(observation: Tensor) -> Tensor:
+    """Images from 0..255 to 0..1; vectors as they are."""
+    return observation.float() / 255 if observation.dtype == torch.uint8 else observation.float()
+
+
+class Torso(nn.Module):
+    """Convolutions with ReLU for images [B, C, H, W], dense layers with ReLU for vectors [B, D]; flat features out."""
+
+    def __init__(
+        self,
+        spec: EnvironmentSpec,
+        filters: tuple[int, ...],
+        kernels: tuple[int, ...],
+        strides: tuple[int, ...],
+        hidden: tuple[int, ...],
+    ) -> None:
+        super().__init__()
+        layers: list[nn.Module] = []
+        if len(spec.observation_shape) == 3:
+            channels, height, width = spec.observation_shape
+            for out, kernel, stride in zip(filters, kernels, strides, strict=True):
+                layers += [nn.Conv2d(channels, out, kernel, stride), nn.ReLU()]
+                channels, height, width = out, (height - kernel) // stride + 1, (width - kernel) // stride + 1
+                if height < 1 or width < 1:
+                    raise UserError(
+                        f"observations of {spec.observation_shape[1]}x{spec.observation_shape[2]} are too small for "
+                        f"convolutions with kernels {kernels} and strides {strides}; use fewer or smaller ones."
+                    )
+            layers.append(nn.Flatten())
+            self.size = channels * height * width
+            self.image = True
+        elif len(spec.observation_shape) == 1:
+            size = spec.observation_shape[0]
+            for out in hidden:
+                layers += [nn.Linear(size, out), nn.ReLU()]
+                size = out
+            self.size = size
+            self.image = False
+        else:
+            raise UserError(
+                f"observations of shape {spec.observation_shape} are neither images [C, H, W] nor vectors [D]; "
+                "reshape them with a Gymnasium wrapper."
+            )
+        self.layers = nn.Sequential(*layers)
+
+    def forward(self, features: Tensor) -> Tensor:
+        """[B, *observation_shape] float to [B, size]."""
+        if self.image and features.is_cuda:
+            features = features.contiguous(memory_format=torch.channels_last)
+        out: Tensor = self.layers(features)
+        return out
+
+
+class FeatureTorso(nn.Module):
+    """A torso and one linear layer: the body of the embedding and of RND's networks."""
+
+    def __init__(
+        self,
+        spec: EnvironmentSpec,
+        filters: tuple[int, ...],
+        kernels: tuple[int, ...],
+        strides: tuple[int, ...],
+        hidden: tuple[int, ...],
+        size: int,
+    ) -> None:
+        super().__init__()
+        self.torso = Torso(spec, filters, kernels, strides, hidden)
+        self.out = nn.Linear(self.torso.size, size)
+
+    def forward(self, features: Tensor) -> Tensor:
+        """[B, *observation_shape] float to [B, size]."""
+        out: Tensor = self.out(self.torso(features))
+        return out
+
+
+@dataclass
+class AgentInput:
+    """What the policy sees at each step; leading dimensions [T, B] or [B]."""
+
+    observation: Tensor
+    """x_t"""
+    previous_action: Tensor
+    """a_{t-1}, int64; -1 at an episode's first observation."""
+    extrinsic: Tensor
+    """The extrinsic reward that the last step brought."""
+    intrinsic: Tensor
+    """The intrinsic reward r_i(x_t) that the last step brought."""
+    mixture: Tensor
+    """[B] int64, the index i of beta_i; constant in time."""
+
+
+@dataclass
+class RecurrentState:
+    """The LSTM's hidden state and cell, [B, H] each."""
+
+    hidden: Tensor
+    cell: Tensor
+
+
+class QNetwork(nn.Module):
+    """Torso, LSTM and dueling heads, conditioned on beta_i, the previous action and both previous rewards."""
+
+    def __init__(self, spec: EnvironmentSpec, num_mixtures: int, config: NetworkConfig) -> None:
+        super().__init__()
+        self.num_actions = spec.num_actions
+        self.num_mixtures = num_mixtures
+        self.lstm_size = config.lstm_size
+        self.torso = Torso(spec, config.filters, config.kernels, config.strides, config.hidden)
+        self.dense = nn.Linear(self.torso.size, config.torso_size)
+        inputs = config.torso_size + spec.num_actions + 2 + num_mixtures
+        padded = math.ceil(inputs / config.lstm_input_multiple) * config.lstm_input_multiple
+        self.padding = padded - inputs
+        self.lstm = nn.LSTM(padded, config.lstm_size)
+        self.value = nn.Sequential(
+            nn.Linear(config.lstm_size, config.dueling_size), nn.ReLU(), nn.Linear(config.dueling_size, 1)
+        )
+        self.advantage = nn.Sequential(
+            nn.Linear(config.lstm_size, config.dueling_size),
+            nn.ReLU(),
+            nn.Linear(config.dueling_size, self.num_actions),
+        )
+
+    def initial_state(self, batch: int) -> RecurrentState:
+        """The state at an episode's start."""
+        zero = torch.zeros(batch, self.lstm_size, device=self.dense.weight.device)
+        return RecurrentState(zero, zero.clone())
+
+    def step(self, inputs: AgentInput, state: RecurrentState) -> tuple[Tensor, RecurrentState]:
+        """One step of acting: inputs [B, ...] to values [B, A] and the next state.
+
+        With plain matrix products: for one step they are several times faster on a CPU than the LSTM's sequence path.
+        """
+        core = self._core_input(inputs)
+        weights = [weight.to(core.dtype) for weight in self.lstm.parameters()]
+        state_in = (state.hidden.to(core.dtype), state.cell.to(core.dtype))
+        hidden, cell = torch.lstm_cell(core, state_in, weights[0], weights[1], weights[2], weights[3])
+        return self._dueling(hidden), RecurrentState(hidden.float(), cell.float())
+
+    def unroll(self, inputs: AgentInput, state: RecurrentState) -> tuple[Tensor, RecurrentState]:
+        """A sequence: inputs [T, B, ...] from a state [B, H] to values [T, B, A] and the last state."""
+        core = self._core_input(inputs)
+        out, (hidden, cell) = self.lstm(
+            core, (state.hidden.unsqueeze(0).to(core.dtype), state.cell.unsqueeze(0).to(core.dtype))
+        )
+        return self._dueling(out), RecurrentState(hidden[0].float(), cell[0].float())
+
+    def _core_input(self, inputs: AgentInput) -> Tensor:
+        """[..., padded input size of the LSTM]"""
+        leading = inputs.previous_action.shape
+        features = scaled_observation(inputs.observation.flatten(0, len(leading) - 1))
+        dense = torch.relu(self.dense(self.torso(features))).view(*leading, -1)
+        rewards = torch.stack([inputs.extrinsic, inputs.intrinsic], -1)
+        parts = [
+            dense,
+            _one_hot(inputs.previous_action, self.num_actions).to(dense.dtype),
+            rewards.to(dense.dtype),
+            _one_hot(inputs.mixture, self.num_mixtures).expand(*leading, -1).to(dense.dtype),
+        ]
+        if self.padding:
+            parts.append(dense.new_zeros(*leading, self.padding))
+        return torch.cat(parts, -1)
+
+    def _dueling(self, features: Tensor) -> Tensor:
+        """Q = V + A - mean A, in full precision: values of hundreds differ by tenths between actions."""
+        with torch.autocast(features.device.type, enabled=False):
+            features = features.float()
+            advantage: Tensor = self.advantage(features)
+            value: Tensor = self.value(features)
+            return value + advantage - advantage.mean(-1, keepdim=True)
+
+
+def _one_hot(index: Tensor, size: int) -> Tensor:
+    """One-hot of [...] as [..., size] bool; an index of -1 gives zeros."""
+    return index.unsqueeze(-1) == torch.arange(size, device=index.device)

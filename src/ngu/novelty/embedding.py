@@ -1,0 +1,114 @@
+"""Controllable states: the embedding f, trained by inverse dynamics, and its frozen copies for acting (paper, Sec. 2).
+
+f and the classifier h learn p(a_t | x_t, x_{t+1}) = h(f(x_t), f(x_{t+1})): what the action does not influence does not
+help to predict it, so f learns to leave it out.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from ngu.config import NoveltyConfig
+from ngu.envs.protocol import EnvironmentSpec
+from ngu.networks import Torso, scaled_observation
+
+
+class Embedding(nn.Module):
+    """f: observations to controllable states."""
+
+    def __init__(self, spec: EnvironmentSpec, config: NoveltyConfig) -> None:
+        super().__init__()
+        self.torso = Torso(spec, config.filters, config.kernels, config.strides, config.hidden)
+        self.out = nn.Linear(self.torso.size, config.embedding_size)
+
+    def forward(self, observation: Tensor) -> Tensor:
+        """[B, *observation_shape] to [B, p] float32.
+
+        The last layer runs in full precision: distances between controllable states are differences of its outputs.
+        """
+        features = self.torso(scaled_observation(observation))
+        with torch.autocast(features.device.type, enabled=False):
+            return torch.relu(self.out(features.float()))
+
+
+class InverseDynamics(nn.Module):
+    """h(f(x_t), f(x_{t+1})): which action led from one observation to the next."""
+
+    def __init__(self, spec: EnvironmentSpec, config: NoveltyConfig) -> None:
+        super().__init__()
+        self.embedding = Embedding(spec, config)
+        self.classifier = nn.Sequential(
+            nn.Linear(2 * config.embedding_size, config.embedding_hidden),
+            nn.ReLU(),
+            nn.Linear(config.embedding_hidden, spec.num_actions),
+        )
+
+    def forward(self, observation: Tensor, next_observation: Tensor) -> Tensor:
+        """Two times [B, *observation_shape] to logits [B, A] float32."""
+        states = self.embedding(torch.cat([observation, next_observation]))
+        pair = torch.cat(states.chunk(2), -1)
+        with torch.autocast(pair.device.type, enabled=False):
+            logits: Tensor = self.classifier(pair)
+        return logits
+
+
+class EmbeddingSnapshots(nn.Module):
+    """Frozen copies of f for acting: an environment takes the newest when its memory is wiped, and keeps it.
+
+    So a memory never mixes two embeddings. There are K copies; one that no running episode uses is renewed with the
+    learner's f when new weights arrive, and becomes the newest. All decisions are made on the device.
+    """
+
+    slot: Tensor
+    newest: Tensor
+
+    def __init__(self, embedding: Embedding, num_envs: int, copies: int, spec: EnvironmentSpec, config: NoveltyConfig):
+        super().__init__()
+        self.copies = nn.ModuleList(Embedding(spec, config) for _ in range(copies))
+        for copy in self.copies:
+            copy.load_state_dict(embedding.state_dict())
+        self.requires_grad_(False)
+        self.register_buffer("slot", torch.zeros(num_envs, dtype=torch.int64))
+        self.register_buffer("newest", torch.zeros((), dtype=torch.int64))
+
+    def begin(self, where: Tensor) -> None:
+        """Environments marked in [E] bool change to the newest copy."""
+        self.slot.copy_(torch.where(where, self.newest, self.slot))
+
+    def forward(self, observation: Tensor) -> Tensor:
+        """[E, *observation_shape] to [E, p], each environment through its own copy."""
+        states = torch.stack([copy(observation) for copy in self.copies])
+        index = self.slot.view(1, -1, 1).expand(1, -1, states.shape[-1])
+        return states.gather(0, index).squeeze(0)
+
+    @torch.no_grad()
+    def renew(self, embedding: Embedding) -> Tensor:
+        """Copies `embedding` into a copy that nobody uses, if there is one; [K] bool marks the one that changed."""
+        copies = torch.arange(len(self.copies), device=self.slot.device)
+        used = (self.slot.unsqueeze(1) == copies).any(0) | (copies == self.newest)
+        renewed = (~used) & (torch.cumsum(~used, 0) == 1)
+        for copy, chosen in zip(self.copies, renewed, strict=True):
+            for mine, theirs in zip(copy.parameters(), embedding.parameters(), strict=True):
+                mine.copy_(torch.where(chosen, theirs, mine))
+        self.newest.copy_(torch.where(renewed.any(), renewed.to(torch.int64).argmax(), self.newest))
+        return renewed
+
+
+def inverse_dynamics_loss(logits: Tensor, action: Tensor, valid: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+    """Mean cross entropy over valid transitions, with the accuracy and, for scale, the commonest action's share.
+
+    Args:
+        logits: [B, A]
+        action: [B] int64
+        valid: [B] bool
+    """
+    count = valid.sum().clamp_min(1)
+    # Padded rows may hold any action; they are replaced before the loss looks at them.
+    safe_action = torch.where(valid, action, 0)
+    each = nn.functional.cross_entropy(logits, safe_action, reduction="none")
+    loss = torch.where(valid, each, 0.0).sum() / count
+    right = ((logits.argmax(-1) == safe_action) & valid).sum() / count
+    actions = torch.arange(logits.shape[-1], device=action.device)
+    majority = ((safe_action.unsqueeze(-1) == actions) & valid.unsqueeze(-1)).sum(0).max() / count
+    return loss, {"inverse/accuracy": right, "inverse/majority": majority}

@@ -1,0 +1,163 @@
+"""Episodic novelty: the memory of an episode's controllable states and Algorithm 1 of the paper.
+
+The mathematics is in pure functions, batched over E environments; the memory is the only state.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ngu.config import NoveltyConfig
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """The constants of Algorithm 1."""
+
+    neighbours: int
+    """k"""
+    epsilon: float
+    """epsilon of K(x, y) = epsilon / (d^2 / d_m^2 + epsilon)"""
+    cluster_distance: float
+    """xi"""
+    pseudo_count: float
+    """c"""
+    max_similarity: float
+    """s_m"""
+    rescale_partial: bool = False
+    """Scale the similarities of fewer than k neighbours up to k."""
+
+    @classmethod
+    def create(cls, config: NoveltyConfig) -> Kernel:
+        return cls(
+            neighbours=config.neighbours,
+            epsilon=config.kernel_epsilon,
+            cluster_distance=config.cluster_distance,
+            pseudo_count=config.pseudo_count,
+            max_similarity=config.max_similarity,
+            rescale_partial=config.rescale_partial,
+        )
+
+
+def nearest_squared_distances(query: Tensor, memory: Tensor, filled: Tensor, neighbours: int) -> Tensor:
+    """The k smallest squared Euclidean distances from each query to its own memory (lines 1 to 5).
+
+    Args:
+        query: [E, D] controllable states f(x_t).
+        memory: [E, M, D] the entries of each environment's memory.
+        filled: [E] how many of its M slots hold an entry; the others are ignored.
+        neighbours: k.
+
+    Returns:
+        [E, min(k, M)] ascending; infinite where the memory holds fewer entries.
+    """
+    slots = memory.shape[1]
+    distance = (memory - query.unsqueeze(1)).square().sum(-1)
+    empty = torch.arange(slots, device=memory.device) >= filled.unsqueeze(1)
+    distance = distance.masked_fill(empty, torch.inf)
+    return distance.topk(min(neighbours, slots), dim=1, largest=False, sorted=True).values
+
+
+def episodic_reward(squared_distance: Tensor, mean_squared_distance: Tensor, kernel: Kernel) -> Tensor:
+    """Lines 7 to 16 of Algorithm 1: from the neighbours' distances to 1 / (sqrt(sum K) + c), or 0 above s_m.
+
+    Args:
+        squared_distance: [E, k] infinite where there is no neighbour.
+        mean_squared_distance: [E] the running average d_m^2, already updated with these distances.
+        kernel: the constants.
+
+    Returns:
+        [E]. With an empty memory this is 1 / c: the caller decides what an episode's first observation is worth.
+    """
+    # An infinite distance has similarity 0, so missing neighbours drop out by themselves. Where all distances so far
+    # are 0 the average is 0 too; 0 / tiny is 0, the similarity of a state to itself is 1.
+    scale = mean_squared_distance.clamp_min(torch.finfo(squared_distance.dtype).tiny).unsqueeze(1)
+    normalised = (squared_distance / scale - kernel.cluster_distance).clamp_min(0.0)
+    similarity = (kernel.epsilon / (normalised + kernel.epsilon)).sum(1)
+    if kernel.rescale_partial:
+        present = torch.isfinite(squared_distance).sum(1)
+        similarity = similarity * (kernel.neighbours / present.clamp_min(1))
+    s = similarity.sqrt() + kernel.pseudo_count
+    return torch.where(s > kernel.max_similarity, 0.0, 1.0 / s)
+
+
+class EpisodicMemory:
+    """The controllable states of each environment's running episode: E rings of M slots, allocated once."""
+
+    def __init__(self, num_envs: int, capacity: int, size: int, device: torch.device) -> None:
+        self.entries = torch.zeros(num_envs, capacity, size, device=device)
+        self.written = torch.zeros(num_envs, dtype=torch.int64, device=device)
+        self.capacity = capacity
+
+    @property
+    def filled(self) -> Tensor:
+        """[E] how many slots hold an entry."""
+        return self.written.clamp_max(self.capacity)
+
+    def wipe(self, where: Tensor) -> None:
+        """Empties the memories of the environments marked in [E] bool."""
+        self.written.mul_((~where).to(torch.int64))
+
+    def append(self, state: Tensor) -> None:
+        """Writes [E, D], one entry per environment, over the oldest where the ring is full."""
+        slot = (self.written % self.capacity).view(-1, 1, 1).expand(-1, 1, state.shape[1])
+        self.entries.scatter_(1, slot, state.unsqueeze(1))
+        self.written.add_(1)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"entries": self.entries, "written": self.written}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.entries.copy_(state["entries"])
+        self.written.copy_(state["written"])
+
+
+class DistanceScale:
+    """d_m^2: the running average of the neighbours' squared distances, one for each snapshot of f.
+
+    Distances are only comparable under one f, so the average belongs to a snapshot and starts anew with it. It is an
+    exponential average without a start value: each step's mean distance has weight 1 - decay, and the total is
+    divided by the weights so far. So it begins as the first mean that was seen, and it follows later ones.
+    """
+
+    def __init__(self, snapshots: int, decay: float, device: torch.device) -> None:
+        self.decay = decay
+        self.total = torch.zeros(snapshots, device=device)
+        self.weight = torch.zeros(snapshots, device=device)
+
+    def update(self, squared_distance: Tensor, snapshot: Tensor) -> Tensor:
+        """Adds one step's distances and returns the updated average of each environment's snapshot.
+
+        Args:
+            squared_distance: [E, k] infinite where there is no neighbour.
+            snapshot: [E] int64, which snapshot each environment uses.
+
+        Returns:
+            [E] d_m^2; 1 for a snapshot that has seen no neighbour yet (no distance is divided by it then).
+        """
+        present = torch.isfinite(squared_distance)
+        member = torch.nn.functional.one_hot(snapshot, len(self.total)).to(squared_distance.dtype)
+        count = present.sum(1).to(squared_distance.dtype) @ member
+        mean = (torch.where(present, squared_distance, 0.0).sum(1) @ member) / count.clamp_min(1.0)
+        seen = count > 0
+        self.total.copy_(torch.where(seen, self.decay * self.total + (1 - self.decay) * mean, self.total))
+        self.weight.copy_(torch.where(seen, self.decay * self.weight + (1 - self.decay), self.weight))
+        average = torch.where(self.weight > 0, self.total / self.weight.clamp_min(1 - self.decay), 1.0)
+        return average[snapshot]
+
+    def restart(self, where: Tensor) -> None:
+        """Forgets the averages of the snapshots marked in [K] bool."""
+        keep = (~where).to(self.total.dtype)
+        self.total.mul_(keep)
+        self.weight.mul_(keep)
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"total": self.total, "weight": self.weight}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.total.copy_(state["total"])
+        self.weight.copy_(state["weight"])

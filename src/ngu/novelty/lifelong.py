@@ -1,0 +1,99 @@
+"""Life-long novelty: Random Network Distillation and the modulator alpha (paper, Sec. 2; Burda et al., 2018)."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from ngu.config import NoveltyConfig
+from ngu.envs.protocol import EnvironmentSpec
+from ngu.networks import FeatureTorso, scaled_observation
+
+
+def modulator(error: Tensor, mean: Tensor, deviation: Tensor) -> Tensor:
+    """alpha_t = 1 + (err(x_t) - mu_e) / sigma_e; 1 while the errors have not varied."""
+    varied = deviation > 0
+    return 1 + torch.where(varied, (error - mean) / torch.where(varied, deviation, 1.0), 0.0)
+
+
+def clipped_modulator(alpha: Tensor, max_modulation: float) -> Tensor:
+    """min{max{alpha, 1}, L}, the factor on the episodic reward (Eq. 1)."""
+    return alpha.clamp(1.0, max_modulation)
+
+
+class RunningMoments(nn.Module):
+    """Running mean and deviation of a stream of batches, elementwise over `shape`.
+
+    Batches are merged by the pairwise formula of Chan et al., which does not cancel. With `decay` above 0 the past is
+    weighed down at each batch; with 0 all values since the start count the same. Non-finite values are left out.
+    """
+
+    weight: Tensor
+    mean: Tensor
+    square: Tensor
+
+    def __init__(self, shape: tuple[int, ...], decay: float = 0.0) -> None:
+        super().__init__()
+        self.keep = decay if decay > 0 else 1.0
+        # Doubles: after 2^24 values a float would no longer count up.
+        self.register_buffer("weight", torch.zeros((), dtype=torch.float64))
+        self.register_buffer("mean", torch.zeros(shape))
+        self.register_buffer("square", torch.zeros(shape))
+
+    @property
+    def deviation(self) -> Tensor:
+        """Standard deviation, of `shape`; 0 before any value."""
+        return (self.square / self.weight.clamp_min(1.0).to(self.square.dtype)).clamp_min(0.0).sqrt()
+
+    @torch.no_grad()
+    def update(self, values: Tensor, valid: Tensor | None = None) -> None:
+        """Merges [B, *shape]; rows that are not marked in `valid` [B] bool do not count."""
+        include = torch.isfinite(values).flatten(1).all(1) if values.dim() > 1 else torch.isfinite(values)
+        if valid is not None:
+            include = include & valid
+        row = include.view(-1, *[1] * (values.dim() - 1))
+        count = include.sum().to(values.dtype)
+        batch_mean = torch.where(row, values, 0.0).sum(0) / count.clamp_min(1.0)
+        batch_square = torch.where(row, (values - batch_mean).square(), 0.0).sum(0)
+
+        kept = self.weight * self.keep
+        total = kept + count
+        share = torch.where(total > 0, count / total, 0.0)
+        difference = batch_mean - self.mean
+        between = difference.square() * (kept * share).to(values.dtype)
+        self.square.copy_(self.square * self.keep + batch_square + between)
+        self.mean.add_(difference * share.to(values.dtype))
+        self.weight.copy_(total)
+
+
+class RandomNetworkDistillation(nn.Module):
+    """err(x) = mean squared error of a predictor that learns the outputs of a fixed random network.
+
+    The inputs are whitened with the running mean and deviation of the observations it was trained on and clipped to
+    [-5, 5]. Those statistics change in training alone and travel with the weights.
+    """
+
+    def __init__(self, spec: EnvironmentSpec, config: NoveltyConfig) -> None:
+        super().__init__()
+        self.target = FeatureTorso(spec, config.filters, config.kernels, config.strides, config.hidden, config.rnd_size)
+        self.predictor = FeatureTorso(
+            spec, config.filters, config.kernels, config.strides, config.hidden, config.rnd_size
+        )
+        self.target.requires_grad_(False)
+        self.inputs = RunningMoments(spec.observation_shape) if config.rnd_normalise else None
+
+    def error(self, observation: Tensor) -> Tensor:
+        """[B, *observation_shape] to err(x), [B] float32."""
+        features = scaled_observation(observation)
+        if self.inputs is not None:
+            # A pixel that never changed has deviation 0; the floor and the clip bound what it does once it moves.
+            features = ((features - self.inputs.mean) / self.inputs.deviation.clamp_min(1e-2)).clamp(-5.0, 5.0)
+        with torch.no_grad():
+            wanted = self.target(features).float()
+        predicted: Tensor = self.predictor(features)
+        return (predicted.float() - wanted).square().mean(-1)
+
+    def observe(self, observation: Tensor, valid: Tensor) -> None:
+        """Updates the statistics of the inputs with [B, *observation_shape]; `valid` is [B] bool."""
+        if self.inputs is not None:
+            self.inputs.update(scaled_observation(observation), valid)

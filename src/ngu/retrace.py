@@ -1,0 +1,101 @@
+"""Transformed Retrace: the value transform h, its inverse, and the targets (paper, App. E).
+
+Pure functions of tensors; time first, then batch.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class ValueTransform:
+    """h(z) = sign(z)(sqrt(|z| + 1) - 1) + eps z, or the identity when eps is 0."""
+
+    epsilon: float
+
+    def squash(self, value: Tensor) -> Tensor:
+        """h: from returns to what the network predicts."""
+        if self.epsilon == 0:
+            return value
+        return value.sign() * ((value.abs() + 1).sqrt() - 1) + self.epsilon * value
+
+    def expand(self, value: Tensor) -> Tensor:
+        """h^-1(z) = sign(z)(((sqrt(1 + 4 eps (|z| + 1 + eps)) - 1) / (2 eps))^2 - 1).
+
+        The paper's print lacks the square. With w = 4 eps (|z| + 1 + eps) the fraction equals
+        2 (|z| + 1 + eps) / (sqrt(1 + w) + 1), which does not cancel for small eps.
+        """
+        if self.epsilon == 0:
+            return value
+        shifted = value.abs() + 1 + self.epsilon
+        root = 2 * shifted / ((1 + 4 * self.epsilon * shifted).sqrt() + 1)
+        return value.sign() * (root.square() - 1)
+
+
+def epsilon_greedy(q: Tensor, epsilon: float) -> Tensor:
+    """[..., A] action values to [..., A] probabilities: 1 - epsilon on the best action, epsilon spread over all."""
+    actions = q.shape[-1]
+    greedy = torch.nn.functional.one_hot(q.argmax(-1), actions).to(q.dtype)
+    return greedy * (1 - epsilon) + epsilon / actions
+
+
+def retrace_targets(
+    q_target: Tensor,
+    policy: Tensor,
+    action: Tensor,
+    behaviour: Tensor,
+    reward: Tensor,
+    discount: Tensor,
+    valid: Tensor,
+    trace_decay: float,
+    transform: ValueTransform,
+) -> Tensor:
+    """The targets y_t = h(h^-1(Q(x_t, a_t)) + sum_s gamma^(s-t) (prod_{i=t+1..s} c_i) delta^h_s), [T, B].
+
+    With delta^h_t = r_t + gamma sum_a pi(a|x_{t+1}) h^-1(Q(x_{t+1}, a)) - h^-1(Q(x_t, a_t)) and
+    c_i = lambda min(1, pi(a_i|x_i) / mu(a_i|x_i)).
+
+    Args:
+        q_target: [T+1, B, A] values of the target network.
+        policy: [T+1, B, A] probabilities of the target policy.
+        action: [T, B] int64, the actions taken.
+        behaviour: [T, B] probabilities mu with which the actor took them.
+        reward: [T, B] what the step brought.
+        discount: [T, B] gamma, and 0 where x_{t+1} is terminal; a truncated step keeps its gamma and so bootstraps.
+        valid: [T, B] bool, False on padding; a trace stops at the last valid step.
+        trace_decay: lambda.
+        transform: h.
+
+    Targets of padded steps are finite and mean nothing.
+    """
+    value = transform.expand(q_target)
+    next_value = (policy[1:] * value[1:]).sum(-1)
+    index = action.unsqueeze(-1)
+    taken_value = value[:-1].gather(-1, index).squeeze(-1)
+    delta = torch.where(valid, reward + discount * next_value - taken_value, 0.0)
+
+    taken_probability = policy[:-1].gather(-1, index).squeeze(-1)
+    cut = trace_decay * (taken_probability / behaviour).clamp(max=1.0)
+    cut = torch.where(valid, cut, 0.0)
+    next_cut = torch.cat([cut[1:], torch.zeros_like(cut[:1])])
+    return transform.squash(taken_value + reverse_scan(delta, discount * next_cut))
+
+
+def reverse_scan(addend: Tensor, factor: Tensor) -> Tensor:
+    """Solves y_t = addend_t + factor_t y_{t+1} with y_T = 0 along the first dimension.
+
+    By doubling: after n rounds each y_t covers 2^n steps. T steps take log2(T) rounds of a few kernels instead of T.
+    """
+    steps = addend.shape[0]
+    total, weight = addend, factor
+    reach = 1
+    while reach < steps:
+        ahead = torch.zeros_like(total[:reach])
+        total = total + weight * torch.cat([total[reach:], ahead])
+        weight = weight * torch.cat([weight[reach:], ahead])
+        reach *= 2
+    return total
