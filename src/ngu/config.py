@@ -421,14 +421,14 @@ class Config:
     run: RunConfig = field(default_factory=RunConfig)
 
     def __post_init__(self) -> None:
-        slots = self.replay.capacity // self.env.num_envs
+        envs, trace = self.env.num_envs, self.replay.trace_length
+        slots, needed = self.replay.capacity // envs, 2 * (trace + 1)
         _require(
-            slots >= 2 * (self.replay.trace_length + 1),
-            f"replay.capacity ({self.replay.capacity}) leaves {slots} steps to each of {self.env.num_envs} "
-            f"environments, but a trace of {self.replay.trace_length} needs {2 * (self.replay.trace_length + 1)}; raise the capacity "
-            f"to {2 * (self.replay.trace_length + 1) * self.env.num_envs} or shorten replay.trace_length.",
+            slots >= needed,
+            f"replay.capacity ({self.replay.capacity}) leaves {slots} steps to each of {envs} environments, but a "
+            f"trace of {trace} needs {needed}; raise the capacity to {needed * envs} or shorten replay.trace_length.",
         )
-        most_sequences = self.env.num_envs * (slots // 2)
+        most_sequences = envs * (slots // 2)
         _require(
             self.replay.min_sequences <= most_sequences,
             f"replay.min_sequences ({self.replay.min_sequences}) can never be held by a replay of capacity "

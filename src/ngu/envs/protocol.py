@@ -21,6 +21,8 @@ class EnvironmentSpec:
     """How many discrete actions there are."""
     max_episode_steps: int | None = None
     """No episode has more transitions than this; None if nothing bounds it."""
+    measurements: tuple[str, ...] = ()
+    """The names in `Step.info`."""
 
 
 @dataclass

@@ -94,6 +94,13 @@ class EmbeddingSnapshots(nn.Module):
         self.newest.copy_(torch.where(renewed.any(), renewed.to(torch.int64).argmax(), self.newest))
         return renewed
 
+    @torch.no_grad()
+    def replace_all(self, embedding: Embedding) -> None:
+        """Copies `embedding` into all copies, for a new start with empty memories."""
+        for copy in self.copies:
+            for mine, theirs in zip(copy.parameters(), embedding.parameters(), strict=True):
+                mine.copy_(theirs)
+
 
 def inverse_dynamics_loss(logits: Tensor, action: Tensor, valid: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
     """Mean cross entropy over valid transitions, with the accuracy and, for scale, the commonest action's share.

@@ -89,7 +89,7 @@ class RandomNetworkDistillation(nn.Module):
             # A pixel that never changed has deviation 0; the floor and the clip bound what it does once it moves.
             features = ((features - self.inputs.mean) / self.inputs.deviation.clamp_min(1e-2)).clamp(-5.0, 5.0)
         with torch.no_grad():
-            wanted = self.target(features).float()
+            wanted: Tensor = self.target(features).float()
         predicted: Tensor = self.predictor(features)
         return (predicted.float() - wanted).square().mean(-1)
 

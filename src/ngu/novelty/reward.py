@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from ngu.config import LearnerConfig, NoveltyConfig, Precision
 from ngu.envs.protocol import EnvironmentSpec
+from ngu.graphs import fused
 from ngu.novelty.embedding import EmbeddingSnapshots, InverseDynamics, inverse_dynamics_loss
 from ngu.novelty.episodic import DistanceScale, EpisodicMemory, Kernel, episodic_reward, nearest_squared_distances
 from ngu.novelty.lifelong import RandomNetworkDistillation, RunningMoments, clipped_modulator, modulator
@@ -40,6 +41,16 @@ class NoveltyParts:
     """Before the clip."""
     error: Tensor
     """RND's error."""
+
+
+@dataclass
+class NoveltyReport:
+    """What one training step did; scalars on the device."""
+
+    values: dict[str, Tensor]
+    """Losses and accuracies by metric name."""
+    applied: Tensor
+    """bool: False if a loss or gradient was not finite, and that network was left alone."""
 
 
 class NoveltyTrainer:
@@ -70,10 +81,16 @@ class NoveltyTrainer:
                 model.rnd.predictor.parameters(), optimiser, config.rnd_learning_rate, loss_scaling=scaling
             )
 
+    @property
+    def metrics(self) -> list[str]:
+        """The names in `NoveltyReport.values`."""
+        inverse = ["loss/inverse", "inverse/accuracy", "inverse/majority"] if self.inverse is not None else []
+        return inverse + (["loss/rnd"] if self.rnd is not None else [])
+
     def train(
         self, observation: Tensor, action: Tensor, next_observation: Tensor, valid: Tensor | None = None
-    ) -> dict[str, Tensor]:
-        """One step of both losses on B transitions; returns device scalars for the log.
+    ) -> NoveltyReport:
+        """One step of both losses on B transitions.
 
         Args:
             observation: [B, *observation_shape] x_t
@@ -83,21 +100,24 @@ class NoveltyTrainer:
         """
         if valid is None:
             valid = torch.ones(action.shape, dtype=torch.bool, device=action.device)
-        report: dict[str, Tensor] = {}
+        values: dict[str, Tensor] = {}
+        applied = torch.ones((), dtype=torch.bool, device=action.device)
         if self.inverse is not None and self.model.inverse is not None:
             with autocast(action.device, self.precision):
                 logits = self.model.inverse(observation, next_observation)
             loss, metrics = inverse_dynamics_loss(logits, action, valid)
             step = self.inverse.step(loss)
-            report |= {"loss/inverse": loss.detach(), "inverse/applied": step.applied, **metrics}
+            values |= {"loss/inverse": loss.detach(), **metrics}
+            applied = applied & step.applied
         if self.rnd is not None and self.model.rnd is not None:
             self.model.rnd.observe(next_observation, valid)
             with autocast(action.device, self.precision):
                 error = self.model.rnd.error(next_observation)
             loss = torch.where(valid, error, 0.0).sum() / valid.sum().clamp_min(1)
             step = self.rnd.step(loss)
-            report |= {"loss/rnd": loss.detach(), "rnd/applied": step.applied}
-        return report
+            values |= {"loss/rnd": loss.detach()}
+            applied = applied & step.applied
+        return NoveltyReport(values, applied)
 
     def state_dict(self) -> dict[str, Any]:
         parts = {"inverse": self.inverse, "rnd": self.rnd}
@@ -128,6 +148,7 @@ class IntrinsicReward:
         precision: Precision = "fp32",
         optimiser: LearnerConfig | None = None,
         model: NoveltyModel | None = None,
+        compile_kernels: bool = False,
     ) -> None:
         config = config or NoveltyConfig()
         device = torch.device(device)
@@ -147,6 +168,7 @@ class IntrinsicReward:
             self.memory = EpisodicMemory(num_envs, self._slots(spec), config.embedding_size, device)
             self.scale = DistanceScale(copies, config.distance_decay, device)
             self.kernel = Kernel.create(config)
+            self._nearest = fused(nearest_squared_distances, device, compile_kernels)
         self.rnd: RandomNetworkDistillation | None = None
         if self.model.rnd is not None:
             self.rnd = RandomNetworkDistillation(spec, config).to(device)
@@ -202,20 +224,35 @@ class IntrinsicReward:
         self.memory.wipe(wiped)
         self.snapshots.begin(wiped)
         state = self.snapshots(observation)
-        distance = nearest_squared_distances(state, self.memory.entries, self.memory.filled, self.kernel.neighbours)
+        distance = self._nearest(state, self.memory.entries, self.memory.filled, self.kernel.neighbours)
         mean_distance = self.scale.update(distance, self.snapshots.slot)
         self.memory.append(state)
         return episodic_reward(distance, mean_distance, self.kernel)
 
     def train(
         self, observation: Tensor, action: Tensor, next_observation: Tensor, valid: Tensor | None = None
-    ) -> dict[str, Tensor]:
+    ) -> NoveltyReport:
         """Trains the model on B transitions (see `NoveltyTrainer.train`) and acts with the result."""
         if self._trainer is None:
             self._trainer = NoveltyTrainer(self.model, self.config, self._optimiser, self.precision)
         report = self._trainer.train(observation, action, next_observation, valid)
         self.publish(self.model)
         return report
+
+    @torch.no_grad()
+    def restart(self, model: NoveltyModel, statistics: IntrinsicReward) -> None:
+        """Forgets all episodes, acts with `model` from now on, and takes over another side's statistics of RND's error.
+
+        For evaluation: the copy must see the rewards that the actors see, and leave theirs alone.
+        """
+        self.publish(model)
+        self.episodes.zero_()
+        if self.snapshots is not None and self.memory is not None and model.inverse is not None:
+            self.memory.written.zero_()
+            self.snapshots.replace_all(model.inverse.embedding)
+            self.scale.restart(torch.ones_like(self.scale.weight, dtype=torch.bool))
+        if self.rnd is not None:
+            self.moments.load_state_dict(statistics.moments.state_dict())
 
     @torch.no_grad()
     def publish(self, model: NoveltyModel) -> None:

@@ -1,0 +1,198 @@
+"""Acting: a batch of environments, the policies that step them, and the novelty of what they see.
+
+One step: choose a_t from Q(x_t, ., beta_i), step the environments, compute r_i(x_{t+1}), hand the new row to replay.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ngu.config import Precision
+from ngu.envs.protocol import EnvironmentBatch, Step
+from ngu.graphs import Graphed
+from ngu.networks import AgentInput, QNetwork
+from ngu.novelty.reward import IntrinsicReward, NoveltyModel
+from ngu.precision import autocast
+from ngu.replay import Row, SequenceReplay
+
+_PER_STEP = ("novelty/reward", "novelty/alpha", "novelty/episodic", "novelty/rnd_error", "actor/q_max")
+_PER_EPISODE = ("env/return", "env/episode_length")
+_TENSORS = (
+    "observation", "previous_action", "extrinsic", "intrinsic", "q", "alpha", "episode_return", "episode_length",
+    "sums",
+)  # fmt: skip
+
+
+class Actor:
+    """E environments acting together; environment e follows policy `mixture[e]` with `epsilon[e]`, for good.
+
+    Without a replay it only plays: that is how the evaluator and the recorder use it.
+    """
+
+    def __init__(
+        self,
+        env: EnvironmentBatch,
+        network: QNetwork,
+        novelty: IntrinsicReward,
+        mixture: Tensor,
+        epsilon: Tensor,
+        generator: torch.Generator,
+        replay: SequenceReplay | None = None,
+        precision: Precision = "fp32",
+    ) -> None:
+        self.env = env
+        self.network = network.requires_grad_(False)
+        self.novelty = novelty
+        self.mixture = mixture
+        self.epsilon = epsilon
+        self.generator = generator
+        self.replay = replay
+        self.precision: Precision = precision
+        device = env.device
+        envs = env.num_envs
+        zero = torch.zeros(envs, device=device)
+        self.state = network.initial_state(envs)
+        self.observation = torch.zeros(
+            envs, *env.spec.observation_shape, dtype=env.spec.observation_dtype, device=device
+        )
+        self.previous_action = torch.full((envs,), -1, dtype=torch.int64, device=device)
+        self.extrinsic = zero.clone()
+        self.intrinsic = zero.clone()
+        self.q = torch.zeros(envs, env.spec.num_actions, device=device)
+        self.alpha = torch.ones(envs, device=device)
+        self.episode_return = zero.clone()
+        self.episode_length = zero.clone()
+        self.sums = torch.zeros(
+            len(_PER_STEP) + len(_PER_EPISODE) + len(env.spec.measurements) + 2, device=device
+        ).double()
+        self.last: Step | None = None
+        generators = (generator, *env.generators)
+        self._step = Graphed(self._act, device, generators, enabled=env.graph_safe)
+
+    def reset(self, seed: int) -> Step:
+        """Begins new episodes everywhere."""
+        step = self.env.reset(seed)
+        nothing = torch.full_like(self.previous_action, -1)
+        self._take_in(step, nothing, torch.ones_like(self.extrinsic))
+        self.last = step
+        return step
+
+    def step(self) -> Step:
+        """One step of every environment. On a GPU the tensors in the result are overwritten by the next call."""
+        self.env.maintain()
+        self.last = self._step()
+        return self.last
+
+    @torch.no_grad()
+    def _act(self) -> Step:
+        action, behaviour = self._choose()
+        self.env.send(action)
+        step = self.env.recv()
+        self._take_in(step, action, behaviour)
+        return step
+
+    def _choose(self) -> tuple[Tensor, Tensor]:
+        """epsilon-greedy actions [E] and the probabilities mu they were chosen with; moves the recurrent state."""
+        inputs = AgentInput(self.observation, self.previous_action, self.extrinsic, self.intrinsic, self.mixture)
+        with autocast(self.env.device, self.precision):
+            q, state = self.network.step(inputs, self.state)
+        self.q.copy_(q)
+        self.state.hidden.copy_(state.hidden)
+        self.state.cell.copy_(state.cell)
+        actions = q.shape[-1]
+        greedy = q.argmax(-1)
+        draw = torch.rand(2, len(greedy), device=q.device, generator=self.generator)
+        random = (draw[1] * actions).to(torch.int64).clamp_max(actions - 1)
+        action = torch.where(draw[0] < self.epsilon, random, greedy)
+        behaviour = self.epsilon / actions + torch.where(action == greedy, 1 - self.epsilon, 0.0)
+        return action, behaviour
+
+    @torch.no_grad()
+    def _take_in(self, step: Step, action: Tensor, behaviour: Tensor) -> None:
+        """Everything that follows from a new observation, up to the point where the next action is chosen."""
+        first = step.first
+        parts = self.novelty.parts(step.observation, first)
+        # No action is taken at a terminal observation, so its novelty is not worth reaching it (paper, App. A: an actor
+        # computes r_i for the observations it acts on).
+        intrinsic = torch.where(step.terminated, 0.0, parts.reward)
+        living = (~first).unsqueeze(1)
+        self.state.hidden.mul_(living)
+        self.state.cell.mul_(living)
+        self.previous_action.copy_(torch.where(first, -1, action))
+        self.observation.copy_(step.observation)
+        self.extrinsic.copy_(step.reward)
+        self.intrinsic.copy_(intrinsic)
+        self.alpha.copy_(parts.alpha)
+        if self.replay is not None:
+            self.replay.add(
+                Row(
+                    observation=step.observation,
+                    action=self.previous_action,
+                    behaviour=torch.where(first, 1.0, behaviour),
+                    extrinsic=step.reward,
+                    intrinsic=intrinsic,
+                    terminated=step.terminated,
+                    truncated=step.truncated,
+                    first=first,
+                ),
+                self.state,
+            )
+        self._count(step, intrinsic, parts.alpha, parts.episodic, parts.error)
+
+    def _count(self, step: Step, intrinsic: Tensor, alpha: Tensor, episodic: Tensor, error: Tensor) -> None:
+        """Adds to the running statistics, on the device; the automatic-reset step counts for nothing."""
+        went = ~step.first
+        ended = step.ended
+        moved = went.to(self.extrinsic.dtype)
+        self.episode_return.copy_((self.episode_return + step.reward) * moved)
+        self.episode_length.copy_((self.episode_length + 1) * moved)
+        per_step = [intrinsic, alpha, episodic, error, self.q.max(-1).values]
+        per_episode = [self.episode_return, self.episode_length, *(step.info[m] for m in self.env.spec.measurements)]
+        values = [torch.ones_like(moved), *per_step]
+        finals = [torch.ones_like(moved), *per_episode]
+        counted = [torch.where(went, value, 0.0) for value in values] + [torch.where(ended, v, 0.0) for v in finals]
+        self.sums.add_(torch.stack(counted).sum(1))
+
+    def fetch(self, network: QNetwork, novelty: NoveltyModel) -> None:
+        """Takes over the learner's weights."""
+        with torch.no_grad():
+            torch._foreach_copy_(list(self.network.parameters()), list(network.parameters()))
+        self.novelty.publish(novelty)
+
+    def pop_statistics(self) -> dict[str, float]:
+        """Means since the last call, as metrics; one transfer from the device."""
+        sums = self.sums.tolist()
+        self.sums.zero_()
+        split = 1 + len(_PER_STEP)
+        steps, episodes = sums[0], sums[split]
+        names = [*_PER_EPISODE, *(f"env/{name}" for name in self.env.spec.measurements)]
+        metrics = {"env/episodes": episodes}
+        if steps:
+            metrics |= {name: total / steps for name, total in zip(_PER_STEP, sums[1:split], strict=True)}
+        if episodes:
+            metrics |= {name: total / episodes for name, total in zip(names, sums[split + 1 :], strict=True)}
+        return metrics
+
+    def state_dict(self) -> dict[str, Any]:
+        return {
+            "env": self.env.state_dict(),
+            "network": dict(self.network.state_dict()),
+            "novelty": self.novelty.state_dict(),
+            "generator": self.generator.get_state(),
+            "hidden": self.state.hidden,
+            "cell": self.state.cell,
+            **{name: getattr(self, name) for name in _TENSORS},
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.env.load_state_dict(state["env"])
+        self.network.load_state_dict(state["network"])
+        self.novelty.load_state_dict(state["novelty"])
+        self.generator.set_state(state["generator"].cpu())
+        self.state.hidden.copy_(state["hidden"])
+        self.state.cell.copy_(state["cell"])
+        for name in _TENSORS:
+            getattr(self, name).copy_(state[name])

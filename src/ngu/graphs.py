@@ -1,0 +1,74 @@
+"""CUDA graphs: record a function's kernels once, replay them with a single launch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar, cast
+
+import torch
+
+Result = TypeVar("Result")
+
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+def fused(function: Function, device: torch.device, enabled: bool) -> Function:
+    """On a GPU, `function` with its many small kernels fused by torch.compile; elsewhere `function` itself.
+
+    For pure functions of tensors with fixed shapes.
+    """
+    if not enabled or device.type != "cuda":
+        return function
+    return cast(Function, torch.compile(function, fullgraph=True, dynamic=False))
+
+
+class Graphed(Generic[Result]):
+    """Calls `function` as it is on the CPU; on a GPU records it after a few calls and replays the recording.
+
+    The function must keep all its state in tensors that it overwrites in place, and take its arguments, if any, from
+    the same tensors at each call. Its results then lie in the same tensors, too. The first calls are ordinary ones:
+    they are real work, and they let libraries choose kernels and allocate what they need. `generators` are the random
+    generators that the function draws from. Each recording has its own stream, so that two can overlap.
+    """
+
+    warmup_calls = 4
+
+    def __init__(
+        self,
+        function: Callable[..., Result],
+        device: torch.device,
+        generators: tuple[torch.Generator, ...] = (),
+        *,
+        enabled: bool = True,
+    ) -> None:
+        self._function = function
+        self._generators = generators
+        self._enabled = enabled and device.type == "cuda"
+        self._calls = 0
+        self._graph: torch.cuda.CUDAGraph | None = None
+        self._arguments: tuple[Any, ...] = ()
+        self._result: Result | None = None
+
+    def __call__(self, *arguments: Any) -> Result:
+        if not self._enabled:
+            return self._function(*arguments)
+        if self._graph is None:
+            self._calls += 1
+            if self._calls <= self.warmup_calls:
+                return self._function(*arguments)
+            self._record(arguments)
+        assert self._graph is not None
+        assert all(mine is theirs for mine, theirs in zip(self._arguments, arguments, strict=True))
+        self._graph.replay()
+        return self._result  # type: ignore[return-value]
+
+    def _record(self, arguments: tuple[Any, ...]) -> None:
+        graph = torch.cuda.CUDAGraph()
+        for generator in self._generators:
+            graph.register_generator_state(generator)
+        torch.cuda.synchronize()
+        stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        with torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"):
+            self._result = self._function(*arguments)
+        self._graph, self._arguments = graph, arguments

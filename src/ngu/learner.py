@@ -1,0 +1,250 @@
+"""Learning: a batch of sequences in, new weights and new priorities out.
+
+One update trains the Q-network with transformed Retrace double Q-learning on all valid steps, and inverse dynamics and
+RND on the last few transitions of each sequence (paper, App. A). Everything stays on the device: on a GPU an update is
+one CUDA graph.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ngu.config import Config, LearnerConfig
+from ngu.envs.protocol import EnvironmentSpec
+from ngu.graphs import Graphed
+from ngu.mixture import Mixture
+from ngu.networks import AgentInput, QNetwork, RecurrentState
+from ngu.novelty.reward import NoveltyModel, NoveltyReport, NoveltyTrainer
+from ngu.optimiser import GuardedAdam
+from ngu.precision import autocast
+from ngu.replay import Batch
+from ngu.retrace import ValueTransform, epsilon_greedy, retrace_targets
+
+
+@dataclass
+class Update:
+    """What an update leaves: new priorities [B], and whether it changed the Q-network."""
+
+    priority: Tensor
+    """Not a number where the update was skipped, so that replay keeps the old priority."""
+    applied: Tensor
+
+
+def learning_rate(config: LearnerConfig, agent_steps: int) -> float:
+    """The rate after so many agent steps: constant, then linear from decay_from to decay_until, then constant."""
+    if agent_steps <= config.decay_from or config.learning_rate_final == config.learning_rate:
+        return config.learning_rate
+    if agent_steps >= config.decay_until:
+        return config.learning_rate_final
+    share = (agent_steps - config.decay_from) / (config.decay_until - config.decay_from)
+    return config.learning_rate + share * (config.learning_rate_final - config.learning_rate)
+
+
+def sequence_priority(td_error: Tensor, valid: Tensor, max_share: float) -> Tensor:
+    """[T, B] TD errors to [B]: max_share of the largest |TD error| and the rest of the mean, over valid steps."""
+    size = torch.where(valid, td_error.abs(), 0.0)
+    mean = size.sum(0) / valid.sum(0).clamp_min(1)
+    return max_share * size.max(0).values + (1 - max_share) * mean
+
+
+def last_transitions(length: Tensor, count: int) -> tuple[Tensor, Tensor]:
+    """Time indices [count, B] of each sequence's last transitions, and which of them exist.
+
+    For a length of 7 and a count of 5: 2, 3, 4, 5, 6. Shorter sequences fill up with index 0, marked False.
+    """
+    index = length - count + torch.arange(count, device=length.device).unsqueeze(1)
+    return index.clamp_min(0), index >= 0
+
+
+class Learner:
+    """Owns the online and target Q-networks, the novelty model, and their optimisers."""
+
+    def __init__(self, spec: EnvironmentSpec, config: Config, device: torch.device, generator: torch.Generator) -> None:
+        self.config = config
+        self.device = device
+        self.generator = generator
+        self.mixture = Mixture.create(config.mixture, device)
+        self.network = QNetwork(spec, config.mixture.num_mixtures, config.network).to(device)
+        self.target = QNetwork(spec, config.mixture.num_mixtures, config.network).to(device)
+        self.target.load_state_dict(self.network.state_dict())
+        self.target.requires_grad_(False)
+        self.novelty = NoveltyModel(spec, config.novelty).to(device)
+        self.precision = config.run.precision
+        self.optimiser = GuardedAdam(
+            self.network.parameters(),
+            config.learner,
+            config.learner.learning_rate,
+            loss_scaling=self.precision == "fp16" and device.type == "cuda",
+        )
+        self.novelty_trainer = NoveltyTrainer(self.novelty, config.novelty, config.learner, self.precision)
+        self.transform = ValueTransform(
+            0.0 if config.learner.value_transform == "identity" else config.learner.value_transform_epsilon
+        )
+        self.updates = 0
+        self.metrics = [
+            "loss/retrace",
+            "learner/grad_norm",
+            "learner/q_mean",
+            "learner/td_error",
+            "learner/valid_share",
+        ]
+        self.metrics += self.novelty_trainer.metrics
+        self.sums = torch.zeros(len(self.metrics), dtype=torch.float64, device=device)
+        self.summed = 0
+        self.skipped = torch.zeros(2, dtype=torch.int64, device=device)
+        self._update = Graphed(self._learn, device, (generator,))
+
+    def update(self, batch: Batch, agent_steps: int) -> Update:
+        """One update of all networks from a batch; `agent_steps` sets the learning rate."""
+        self.optimiser.set_learning_rate(learning_rate(self.config.learner, agent_steps))
+        result = self._update(batch)
+        self.updates += 1
+        self.summed += 1
+        if self.updates % self.config.learner.target_period == 0:
+            with torch.no_grad():
+                torch._foreach_copy_(list(self.target.parameters()), list(self.network.parameters()))
+        return result
+
+    def _learn(self, batch: Batch) -> Update:
+        mixture = self._trained_mixture(batch.inputs.mixture)
+        inputs = replace(batch.inputs, mixture=mixture)
+        valid = batch.valid & (self._time(batch) >= self.config.replay.burn_in)
+        with autocast(self.device, self.precision):
+            q = self._values(self.network, inputs, batch.state)
+            with torch.no_grad():
+                q_target = self._values(self.target, inputs, batch.state)
+        settings = self.config.learner
+        with torch.no_grad():
+            reward = batch.extrinsic + self.mixture.beta[mixture] * batch.intrinsic
+            discount = torch.where(batch.terminated, 0.0, self.mixture.discount[mixture])
+            target = retrace_targets(
+                q_target=q_target,
+                policy=epsilon_greedy(q, settings.target_epsilon),
+                action=batch.action,
+                behaviour=batch.behaviour,
+                reward=reward,
+                discount=discount,
+                valid=batch.valid,
+                trace_decay=settings.retrace_lambda,
+                transform=self.transform,
+            )
+        taken = q[:-1].gather(-1, batch.action.unsqueeze(-1)).squeeze(-1)
+        td_error = torch.where(valid, target - taken, 0.0)
+        # The loss of R2D2: a sequence's squared errors are weighed by its importance, and averaged over valid steps.
+        loss = (td_error.square() * batch.weight).sum() / valid.sum().clamp_min(1) / 2
+        step = self.optimiser.step(loss)
+
+        report = self._train_novelty(batch)
+        priority = sequence_priority(td_error.detach(), valid, self.config.replay.priority_max_share)
+        self._count(loss.detach(), step.grad_norm, step.applied, taken.detach(), td_error.detach(), valid, report)
+        return Update(torch.where(step.applied, priority, torch.nan), step.applied)
+
+    def _values(self, network: QNetwork, inputs: AgentInput, state: RecurrentState) -> Tensor:
+        """[T+1, B, A]; the burn-in steps only move the recurrent state, and carry no gradient."""
+        burn_in = self.config.replay.burn_in
+        if burn_in == 0:
+            return network.unroll(inputs, state)[0]
+        before, after = (
+            AgentInput(
+                inputs.observation[part], inputs.previous_action[part], inputs.extrinsic[part], inputs.intrinsic[part],
+                inputs.mixture,
+            )
+            for part in (slice(None, burn_in), slice(burn_in, None))
+        )  # fmt: skip
+        with torch.no_grad():
+            early, state = network.unroll(before, state)
+        return torch.cat([early, network.unroll(after, state)[0]])
+
+    def _trained_mixture(self, collected: Tensor) -> Tensor:
+        """Which policy each sequence trains, [B]: its own, or with the cross-mixture ratio a random other one."""
+        ratio, count = self.config.mixture.cross_mixture_ratio, self.config.mixture.num_mixtures
+        if ratio == 0:
+            return collected
+        draw = torch.rand(2, len(collected), device=self.device, generator=self.generator)
+        shift = 1 + (draw[1] * (count - 1)).to(torch.int64).clamp_max(count - 2)
+        return torch.where(draw[0] < ratio, (collected + shift) % count, collected)
+
+    def _train_novelty(self, batch: Batch) -> NoveltyReport:
+        """Inverse dynamics and RND on the last transitions of each sequence's valid part."""
+        index, exists = last_transitions(batch.length, self.config.novelty.train_frames)
+        column = torch.arange(len(batch.length), device=self.device).expand_as(index)
+        observation = batch.inputs.observation
+        return self.novelty_trainer.train(
+            observation[index, column].flatten(0, 1),
+            batch.action[index, column].flatten(),
+            observation[index + 1, column].flatten(0, 1),
+            exists.flatten(),
+        )
+
+    @staticmethod
+    def _time(batch: Batch) -> Tensor:
+        return torch.arange(len(batch.action), device=batch.action.device).unsqueeze(1)
+
+    @torch.no_grad()
+    def _count(
+        self,
+        loss: Tensor,
+        grad_norm: Tensor,
+        applied: Tensor,
+        taken: Tensor,
+        td_error: Tensor,
+        valid: Tensor,
+        report: NoveltyReport,
+    ) -> None:
+        """Adds to the running statistics, on the device."""
+        count = valid.sum().clamp_min(1)
+        values = {
+            "loss/retrace": loss,
+            "learner/grad_norm": grad_norm,
+            "learner/q_mean": torch.where(valid, taken, 0.0).sum() / count,
+            "learner/td_error": td_error.abs().sum() / count,
+            "learner/valid_share": valid.float().mean(),
+            **report.values,
+        }
+        # A skipped update is counted, and must not turn the log into NaN.
+        self.sums.add_(torch.nan_to_num(torch.stack([values[name] for name in self.metrics]), 0.0, 0.0, 0.0))
+        skipped = ~(applied & report.applied)
+        self.skipped.copy_(torch.stack([self.skipped[0] + skipped, torch.where(skipped, self.skipped[1] + 1, 0)]))
+
+    def pop_statistics(self) -> dict[str, float]:
+        """Means since the last call, as metrics."""
+        metrics: dict[str, float] = {}
+        if self.summed:
+            metrics = {name: value / self.summed for name, value in zip(self.metrics, self.sums.tolist(), strict=True)}
+            self.sums.zero_()
+            self.summed = 0
+        skipped, in_a_row = self.skipped.tolist()
+        metrics["learner/updates"] = self.updates
+        metrics["learner/skipped_updates"] = skipped
+        metrics["learner/skipped_in_a_row"] = in_a_row
+        return metrics
+
+    def state_dict(self) -> dict[str, Any]:
+        return {
+            "network": dict(self.network.state_dict()),
+            "target": dict(self.target.state_dict()),
+            "novelty": dict(self.novelty.state_dict()),
+            "optimiser": self.optimiser.state_dict(),
+            "novelty_trainer": self.novelty_trainer.state_dict(),
+            "generator": self.generator.get_state(),
+            "updates": self.updates,
+            "summed": self.summed,
+            "sums": self.sums,
+            "skipped": self.skipped,
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.network.load_state_dict(state["network"])
+        self.target.load_state_dict(state["target"])
+        self.novelty.load_state_dict(state["novelty"])
+        self.optimiser.load_state_dict(state["optimiser"])
+        self.novelty_trainer.load_state_dict(state["novelty_trainer"])
+        self.generator.set_state(state["generator"].cpu())
+        self.updates = int(state["updates"])
+        self.summed = int(state["summed"])
+        self.sums.copy_(state["sums"])
+        self.skipped.copy_(state["skipped"])

@@ -1,0 +1,138 @@
+"""The paper's tables as data: a preset says what is trained on what, a variant changes a few of its fields.
+
+Each value names its source: `common` is the table of common hyperparameters (App. F.2), `maze` the Disco Maze table
+(App. F.3), `text` the running text, `ours` a choice where the paper is silent (see the docs' table of decisions).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ngu.config import Config, unknown_name, with_overrides
+from ngu.errors import UserError
+
+_DISCO_MAZE: Mapping[str, Any] = {
+    "env.num_envs": 1024,  # ours: one GPU's worth of actors
+    "env.maze_size": 21,  # text, Sec. 4.1
+    "env.maze_step_cap": 500,  # ours: two tours of the maze and a bit
+    "env.maze_pool": 65_536,  # ours
+    "mixture.num_mixtures": 1,  # text, Sec. 4.1
+    "mixture.beta": 0.5,  # maze
+    "mixture.discount_max": 0.99,  # common, discount of r_i
+    "mixture.discount_min": 0.99,  # common
+    "mixture.cross_mixture_ratio": 0.0,  # common
+    "novelty.filters": (16, 32),  # maze
+    "novelty.kernels": (3, 3),  # maze
+    "novelty.strides": (1, 1),  # maze
+    "novelty.embedding_size": 32,  # common, by App. B.1
+    "novelty.memory_capacity": 5000,  # maze
+    "novelty.neighbours": 10,  # common
+    "novelty.kernel_epsilon": 1e-2,  # maze
+    "novelty.cluster_distance": 8e-3,  # common
+    "novelty.pseudo_count": 1e-3,  # common
+    "novelty.max_similarity": 8.0,  # common
+    "novelty.max_modulation": 5.0,  # common
+    "novelty.learning_rate": 1e-3,  # maze
+    "novelty.rnd_learning_rate": 5e-4,  # common
+    "novelty.l2_weight": 1e-5,  # common
+    "novelty.train_frames": 5,  # text, App. A
+    "network.filters": (16, 32),  # maze
+    "network.kernels": (3, 3),  # maze
+    "network.strides": (1, 1),  # maze
+    "network.torso_size": 256,  # ours
+    "network.lstm_size": 256,  # ours
+    "network.lstm_input_multiple": 128,  # ours: cuDNN's fastest kernels
+    "network.dueling_size": 256,  # ours
+    "replay.capacity": 1_000_000,  # maze
+    "replay.trace_length": 50,  # maze
+    "replay.period": 50,  # maze
+    "replay.priority_exponent": 0.9,  # common
+    "replay.min_sequences": 6250,  # common
+    "learner.batch_size": 64,  # common
+    "learner.replay_ratio": 1.5625,  # ours: one update per 2,048 steps; the paper's own ratio is 1.5 (App. A)
+    "learner.learning_rate": 1e-3,  # maze
+    "learner.learning_rate_final": 1e-4,  # ours: a constant rate makes the final coverage swing
+    "learner.decay_from": 20_000_000,  # ours
+    "learner.decay_until": 60_000_000,  # ours
+    "learner.adam_beta1": 0.9,  # common
+    "learner.adam_beta2": 0.999,  # common
+    "learner.adam_epsilon": 1e-4,  # common
+    "learner.clip_norm": 40.0,  # common
+    "learner.target_period": 100,  # maze
+    "learner.retrace_lambda": 0.97,  # maze
+    "learner.target_epsilon": 0.01,  # common
+    "learner.value_transform": "identity",  # maze
+    "actor.update_period": 100,  # common
+    "evaluation.num_envs": 256,  # ours
+    "evaluation.epsilon": 0.0,  # maze
+    "evaluation.max_steps": 500,  # ours
+    "evaluation.marks": (200, 500),  # ours
+    "evaluation.period": 2_000_000,  # ours
+    "run.steps": 60_000_000,  # ours
+    "run.device": "auto",  # ours
+    "run.precision": "fp16",  # ours
+    "run.log_period": 500_000,  # ours
+    "run.checkpoint_period": 20_000_000,  # ours
+}
+
+# What a 2-core CPU learns in minutes: the same agent, smaller in every direction.
+_DISCO_MAZE_SMALL: Mapping[str, Any] = {
+    **_DISCO_MAZE,
+    "env.num_envs": 64,
+    "env.maze_size": 9,
+    "env.maze_step_cap": 100,
+    "env.maze_pool": 2048,
+    "novelty.filters": (8, 16),
+    "novelty.embedding_size": 16,
+    "novelty.embedding_hidden": 64,
+    "novelty.learning_rate": 3e-3,
+    "network.filters": (8, 16),
+    "network.torso_size": 64,
+    "network.lstm_size": 64,
+    "network.lstm_input_multiple": 1,
+    "network.dueling_size": 64,
+    "replay.capacity": 200_000,
+    "replay.trace_length": 20,
+    "replay.period": 20,
+    "replay.min_sequences": 500,
+    "learner.batch_size": 32,
+    "learner.replay_ratio": 1.25,
+    "learner.learning_rate": 3e-3,
+    "learner.learning_rate_final": 3e-4,
+    "learner.decay_from": 1_000_000,
+    "learner.decay_until": 2_000_000,
+    "evaluation.num_envs": 128,
+    "evaluation.max_steps": 100,
+    "evaluation.marks": (50, 100),
+    "evaluation.period": 200_000,
+    "run.steps": 2_000_000,
+    "run.device": "cpu",
+    "run.precision": "fp32",
+    "run.log_period": 20_000,
+    "run.checkpoint_period": 500_000,
+}
+
+PRESETS: Mapping[str, Mapping[str, Any]] = {
+    "disco-maze-small": _DISCO_MAZE_SMALL,
+    "disco-maze": _DISCO_MAZE,
+}
+"""What is trained on what; the first is the default."""
+
+VARIANTS: Mapping[str, Mapping[str, Any]] = {
+    "ngu": {},
+    "random-projection": {"novelty.controllable_states": "random"},
+    "rnd-only": {"novelty.episodic": False, "novelty.lifelong": True},
+    "no-rnd": {"novelty.lifelong": False},
+}
+"""Changes to a preset: the paper's agent, its baselines on the Disco Maze, and its ablation without RND."""
+
+
+def preset(name: str, variant: str = "ngu") -> Config:
+    """The config of a preset with a variant applied."""
+    if name not in PRESETS:
+        raise UserError(unknown_name(f"the preset {name}", name, PRESETS))
+    if variant not in VARIANTS:
+        raise UserError(unknown_name(f"the variant {variant}", variant, VARIANTS))
+    config = with_overrides(Config(), {**PRESETS[name], **VARIANTS[variant]})
+    return with_overrides(config, {"preset": name, "variant": variant})

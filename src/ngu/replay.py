@@ -1,0 +1,292 @@
+"""Prioritized sequence replay: streams of observations in, batches of sequences out (paper, App. A; R2D2).
+
+There is one stream per environment. A row holds an observation and the step that led to it: action, its probability,
+both rewards, and whether the episode ended. Rows are kept in a ring, each once, however many sequences cover it.
+
+A sequence is (stream, first row, length): `length` transitions are `length + 1` rows. Sequences start at every
+`period`-th row of an episode. They never cross an episode; its short remainder is kept and padded. A sequence lives in
+the row it begins with: `priority` and `length` have one entry per row, 0 where no sequence begins. So a sequence dies
+when its first row is overwritten, without any further bookkeeping, and drawing one is a prefix sum and a search.
+
+All state is in tensors on one device, and `add` and `sample` read none on the host, so CUDA graphs can hold both.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from ngu.config import ReplayConfig
+from ngu.envs.protocol import EnvironmentSpec
+from ngu.errors import UserError
+from ngu.machine import free_memory, human_bytes
+from ngu.networks import AgentInput, RecurrentState
+
+# Below this a priority would make a sequence unreachable, or look like no sequence at all.
+_MIN_PRIORITY = 1e-6
+
+
+@dataclass
+class Row:
+    """One observation per stream and the step that led to it, [S] or [S, ...] each."""
+
+    observation: Tensor
+    """x_t"""
+    action: Tensor
+    """a_{t-1} int64; -1 at an episode's first observation."""
+    behaviour: Tensor
+    """mu(a_{t-1} | x_{t-1})"""
+    extrinsic: Tensor
+    """r_e of the step"""
+    intrinsic: Tensor
+    """r_i(x_t)"""
+    terminated: Tensor
+    """bool"""
+    truncated: Tensor
+    """bool"""
+    first: Tensor
+    """bool"""
+
+
+@dataclass
+class Batch:
+    """B sequences, padded to T transitions. Rows past a sequence's end repeat its last one."""
+
+    inputs: AgentInput
+    """[T+1, B, ...]: what the policy saw at each of the T + 1 observations."""
+    state: RecurrentState
+    """[B, H]: the actor's recurrent state before the first observation."""
+    action: Tensor
+    """[T, B] int64"""
+    behaviour: Tensor
+    """[T, B]"""
+    extrinsic: Tensor
+    """[T, B]: what each step brought"""
+    intrinsic: Tensor
+    """[T, B]"""
+    terminated: Tensor
+    """[T, B] bool: the step's next observation is terminal"""
+    valid: Tensor
+    """[T, B] bool: False on padding"""
+    length: Tensor
+    """[B] int64"""
+    weight: Tensor
+    """[B] importance weights, at most 1"""
+    place: Tensor
+    """[B] int64: where the sequences' priorities are kept"""
+    birth: Tensor
+    """[B] int64: the streams' row counts when the first rows were written, to know a sequence again"""
+
+
+class SequenceReplay:
+    """The ring of rows, the sequences that begin in them, and their priorities."""
+
+    def __init__(
+        self,
+        spec: EnvironmentSpec,
+        mixture: Tensor,
+        lstm_size: int,
+        config: ReplayConfig,
+        device: torch.device,
+        generator: torch.Generator,
+    ) -> None:
+        """`mixture` [S] int64 says which policy acts in each stream."""
+        streams = len(mixture)
+        self.config = config
+        self.spec = spec
+        self.device = device
+        self.generator = generator
+        self.mixture = mixture
+        self.streams = streams
+        self.slots = config.capacity // streams
+        # A start inside an episode needs the actor's state; between two such starts lie `period` rows.
+        self.state_slots = self.slots // config.period + 2
+        self._check_memory(lstm_size)
+
+        rows = self.slots * streams
+        self.observation = torch.zeros(rows, *spec.observation_shape, dtype=spec.observation_dtype, device=device)
+        self.action = torch.zeros(rows, dtype=torch.int16, device=device)
+        self.behaviour = torch.ones(rows, device=device)
+        self.extrinsic = torch.zeros(rows, device=device)
+        self.intrinsic = torch.zeros(rows, device=device)
+        self.terminated = torch.zeros(rows, dtype=torch.bool, device=device)
+        self.state_slot = torch.full((rows,), -1, dtype=torch.int32, device=device)
+        self.length = torch.zeros(rows, dtype=torch.int32, device=device)
+        self.priority = torch.zeros(rows, device=device)
+        self.hidden = torch.zeros(self.state_slots * streams, lstm_size, device=device)
+        self.cell = torch.zeros(self.state_slots * streams, lstm_size, device=device)
+
+        self.rows_written = torch.zeros(streams, dtype=torch.int64, device=device)
+        self.states_written = torch.zeros(streams, dtype=torch.int64, device=device)
+        self.episode_start = torch.zeros(streams, dtype=torch.int64, device=device)
+        self.sequence_start = torch.zeros(streams, dtype=torch.int64, device=device)
+        self.recording = torch.zeros(streams, dtype=torch.bool, device=device)
+
+        self._stream = torch.arange(streams, device=device)
+
+    # ---------------------------------------------------------------------------------------------- writing
+
+    def add(self, row: Row, state: RecurrentState) -> None:
+        """Appends one row to each stream; `state` [S, H] is the actor's state before it saw the row's observation."""
+        now = self.rows_written
+        place = self._place(now)
+        self.observation.index_copy_(0, place, row.observation)
+        self.action.index_copy_(0, place, row.action.to(torch.int16))
+        self.behaviour.index_copy_(0, place, row.behaviour)
+        self.extrinsic.index_copy_(0, place, row.extrinsic)
+        self.intrinsic.index_copy_(0, place, row.intrinsic)
+        self.terminated.index_copy_(0, place, row.terminated)
+        newcomer = self._newcomer_priority()
+        self.priority.index_fill_(0, place, 0.0)
+
+        first = row.first
+        ended = row.terminated | row.truncated
+        episode_start = torch.where(first, now, self.episode_start)
+        sequence_start = torch.where(first, now, self.sequence_start)
+        recording = self.recording | first
+        self._keep_state(place, now - episode_start, recording, state)
+
+        length = now - sequence_start
+        full = length == self.config.trace_length
+        complete = recording & (full | ended) & (length >= 1)
+        start_place = self._place(sequence_start)
+        self.priority.index_copy_(0, start_place, torch.where(complete, newcomer, self.priority[start_place]))
+        self.length.index_copy_(0, start_place, torch.where(complete, length.to(torch.int32), self.length[start_place]))
+
+        self.episode_start.copy_(episode_start)
+        self.sequence_start.copy_(torch.where(full, sequence_start + self.config.period, sequence_start))
+        self.recording.copy_(recording & ~ended)
+        self.rows_written.add_(1)
+
+    def _place(self, row: Tensor) -> Tensor:
+        """[S] absolute row numbers to indices into the flat buffers."""
+        return (row % self.slots) * self.streams + self._stream
+
+    def _newcomer_priority(self) -> Tensor:
+        """New sequences get the largest priority there is, so that each is soon seen once."""
+        largest = self.priority.max()
+        return torch.where(largest > 0, largest, 1.0)
+
+    def _keep_state(self, place: Tensor, offset: Tensor, recording: Tensor, state: RecurrentState) -> None:
+        """Stores the recurrent state where a sequence may begin inside an episode; at its start the state is zero."""
+        needed = recording & (offset > 0) & (offset % self.config.period == 0)
+        entry = self.states_written % self.state_slots
+        flat = entry * self.streams + self._stream
+        keep = needed.unsqueeze(1)
+        self.hidden.index_copy_(0, flat, torch.where(keep, state.hidden, self.hidden[flat]))
+        self.cell.index_copy_(0, flat, torch.where(keep, state.cell, self.cell[flat]))
+        self.state_slot.index_copy_(0, place, torch.where(needed, entry, -1).to(torch.int32))
+        self.states_written.add_(needed.to(torch.int64))
+
+    # ---------------------------------------------------------------------------------------------- reading
+
+    def count(self) -> Tensor:
+        """How many sequences there are; a scalar on the device."""
+        return (self.priority > 0).sum()
+
+    def sample(self, batch_size: int) -> Batch:
+        """Draws sequences with probability proportional to their (already exponentiated) priority.
+
+        Undefined while there are none: the caller waits for `min_sequences`.
+        """
+        cumulative = self.priority.to(torch.float64).cumsum(0)
+        total = cumulative[-1]
+        strata = torch.arange(batch_size, device=self.device, dtype=torch.float64)
+        draw = torch.rand(batch_size, device=self.device, dtype=torch.float64, generator=self.generator)
+        target = ((strata + draw) / batch_size * total).clamp(max=total * (1 - 1e-12))
+        # `right` finds the first sum above the target, so rows of priority 0 are never found.
+        place = torch.searchsorted(cumulative, target, right=True)
+
+        probability = self.priority[place].to(torch.float64) / total
+        weight = (self.count() * probability) ** -self.config.importance_exponent
+        return self._gather(place, (weight / weight.max()).float())
+
+    def _gather(self, place: Tensor, weight: Tensor) -> Batch:
+        trace = self.config.trace_length
+        stream, slot = place % self.streams, place // self.streams
+        length = self.length[place].to(torch.int64)
+        newest = self.rows_written[stream] - 1
+        birth = newest - (newest - slot) % self.slots
+
+        offset = torch.arange(trace + 1, device=self.device).unsqueeze(1)
+        reach = torch.minimum(offset, length)
+        rows = ((slot + reach) % self.slots) * self.streams + stream
+        action = self.action[rows].to(torch.int64)
+        behaviour = self.behaviour[rows]
+        extrinsic, intrinsic = self.extrinsic[rows], self.intrinsic[rows]
+
+        entry = self.state_slot[place].to(torch.int64)
+        inside = (entry >= 0).unsqueeze(1)
+        flat = entry.clamp_min(0) * self.streams + stream
+        return Batch(
+            inputs=AgentInput(
+                observation=self.observation[rows],
+                previous_action=action,
+                extrinsic=extrinsic,
+                intrinsic=intrinsic,
+                mixture=self.mixture[stream],
+            ),
+            state=RecurrentState(
+                torch.where(inside, self.hidden[flat], 0.0), torch.where(inside, self.cell[flat], 0.0)
+            ),
+            action=action[1:].clamp_min(0),
+            behaviour=behaviour[1:],
+            extrinsic=extrinsic[1:],
+            intrinsic=intrinsic[1:],
+            terminated=self.terminated[rows[1:]],
+            valid=offset[:-1] < length,
+            length=length,
+            weight=weight,
+            place=place,
+            birth=birth,
+        )
+
+    def update_priorities(self, batch: Batch, priority: Tensor) -> None:
+        """Sets the priorities of a batch, [B] not yet exponentiated.
+
+        Sequences that died since they were drawn, and priorities that are not finite, are left alone.
+        """
+        alive = batch.birth >= self.rows_written[batch.place % self.streams] - self.slots
+        wanted = priority.clamp_min(_MIN_PRIORITY) ** self.config.priority_exponent
+        change = alive & torch.isfinite(priority)
+        self.priority.index_copy_(0, batch.place, torch.where(change, wanted, self.priority[batch.place]))
+
+    # ---------------------------------------------------------------------------------------------- the rest
+
+    def _check_memory(self, lstm_size: int) -> None:
+        """Refuses a capacity that does not fit, before anything is allocated."""
+        pixel = torch.empty((), dtype=self.spec.observation_dtype).element_size()
+        per_row = pixel * _product(self.spec.observation_shape) + 2 + 3 * 4 + 1 + 4 + 4 + 4
+        # Drawing needs the prefix sum as doubles beside the priorities.
+        per_row += 16
+        per_state = 2 * 4 * lstm_size / self.config.period
+        needed = int(self.slots * self.streams * (per_row + per_state))
+        usable = int(free_memory(self.device) * self.config.max_memory_share)
+        if needed > usable:
+            fits = int(usable / (per_row + per_state))
+            raise UserError(
+                f"a replay of capacity {self.config.capacity:,} needs {human_bytes(needed)}, but only "
+                f"{human_bytes(usable)} may be used on {self.device}; set --replay.capacity to {fits:,} or less."
+            )
+
+    _TENSORS = (
+        "observation", "action", "behaviour", "extrinsic", "intrinsic", "terminated", "state_slot", "length",
+        "priority", "hidden", "cell", "rows_written", "states_written", "episode_start", "sequence_start", "recording",
+    )  # fmt: skip
+
+    def state_dict(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in self._TENSORS}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        for name in self._TENSORS:
+            getattr(self, name).copy_(state[name])
+
+
+def _product(values: tuple[int, ...]) -> int:
+    result = 1
+    for value in values:
+        result *= value
+    return result
