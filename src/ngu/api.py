@@ -1,0 +1,117 @@
+"""The agent as one object: make it, let it learn, ask it for actions, save it, load it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Literal, Self
+
+import numpy as np
+import torch
+
+from ngu.checkpoint import load_newest, save_checkpoint
+from ngu.config import Config, with_overrides
+from ngu.errors import UserError
+from ngu.policy import Policy, PolicyState
+from ngu.presets import preset
+from ngu.run_folder import RunFolder
+from ngu.training import Training
+
+
+class NGU:
+    """The Never Give Up agent.
+
+    Args:
+        preset_or_config: a preset's name, such as "disco-maze-small", or a whole `Config`.
+        variant: a variant of the preset, such as "random-projection".
+        overrides: fields to change, by dotted name: `{"env.maze_size": 7}`.
+    """
+
+    def __init__(
+        self,
+        preset_or_config: str | Config = "disco-maze-small",
+        *,
+        variant: str = "ngu",
+        overrides: dict[str, Any] | None = None,
+    ) -> None:
+        if isinstance(preset_or_config, str):
+            base = preset(preset_or_config, variant)
+        elif variant == "ngu":
+            base = preset_or_config
+        else:
+            raise UserError("a variant changes a preset; give the preset's name, or the finished config without one.")
+        self.config = with_overrides(base, overrides or {})
+        self._training = Training(self.config)
+
+    @property
+    def steps(self) -> int:
+        """Agent steps trained so far."""
+        return self._training.runner.steps
+
+    @property
+    def history(self) -> list[dict[str, float]]:
+        """Every line of metrics so far, each with its `step`."""
+        return self._training.history
+
+    def learn(self, steps: int | None = None, *, progress: bool = True) -> Self:
+        """Trains for `steps` more agent steps (default: up to the config's run.steps). Nothing is written to disk."""
+        until = self.config.run.steps if steps is None else self.steps + steps
+        self._training.run(until, show_progress=progress)
+        return self
+
+    def evaluate(self) -> dict[str, float]:
+        """Plays the exploratory policy, and the exploitative one if there are several, on held-out environments."""
+        return self._training.evaluate()
+
+    def predict(
+        self,
+        observation: Any,
+        state: PolicyState | None = None,
+        *,
+        reward: Any = 0.0,
+        policy: Literal["explore", "exploit"] = "explore",
+        epsilon: float | None = None,
+    ) -> tuple[Any, PolicyState]:
+        """An action for an observation.
+
+        Args:
+            observation: one observation or a batch, as a NumPy array or tensor; images channels first or last.
+            state: what the last call returned; None at the start of an episode.
+            reward: the extrinsic reward that the last action brought.
+            policy: act with beta_{N-1} ("explore") or beta_0 ("exploit"); the same when N = 1.
+            epsilon: share of random actions; None for the evaluation's.
+
+        Returns:
+            The action (an int for one observation, an array for a batch) and the state for the next call.
+        """
+        runner = self._training.runner
+        agent = runner.agent
+        actor = Policy(self.config, agent.env.spec, agent.learner, agent.actor.novelty)
+        batch, single = actor.prepare(observation)
+        state = state if state is not None else actor.begin(len(batch))
+        if len(state.previous_action) != len(batch):
+            raise UserError(
+                f"the state belongs to {len(state.previous_action)} observations, but {len(batch)} were given; keep "
+                "one state for each batch of episodes."
+            )
+        rewards = torch.as_tensor(np.asarray(reward), dtype=torch.float32, device=actor.device).expand(len(batch))
+        mixture = self.config.mixture.num_mixtures - 1 if policy == "explore" else 0
+        chosen = self.config.evaluation.epsilon if epsilon is None else epsilon
+        action = actor.act(batch, state, rewards, mixture, chosen).cpu().numpy()
+        return (int(action[0]) if single else action), state
+
+    def save(self, path: str | Path) -> Path:
+        """Writes config, networks, statistics and replay to a new folder, for `NGU.load` and `ngu resume`."""
+        target = Path(path)
+        config = with_overrides(self.config, {"run.folder": str(target.parent), "run.name": target.name})
+        without = () if config.run.checkpoint_replay else ("replay",)
+        with RunFolder.create(config) as folder:
+            save_checkpoint(folder.checkpoints, self.steps, self._training.runner.state_dict(), without=without)
+        return target
+
+    @classmethod
+    def load(cls, path: str | Path, *, device: str | None = None) -> Self:
+        """Reads an agent from a folder that `save` or `ngu train` wrote; loading runs no code."""
+        folder = RunFolder.open(Path(path))
+        agent = cls(folder.config if device is None else with_overrides(folder.config, {"run.device": device}))
+        agent._training.load(load_newest(folder.checkpoints).state)
+        return agent

@@ -1,0 +1,85 @@
+"""A trained policy outside of training: one observation in, one action out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ngu.config import Config
+from ngu.envs.protocol import EnvironmentSpec
+from ngu.errors import UserError
+from ngu.learner import Learner
+from ngu.networks import AgentInput, QNetwork, RecurrentState
+from ngu.novelty.reward import IntrinsicReward
+
+
+@dataclass
+class PolicyState:
+    """What a policy carries from one observation of an episode to the next. It is updated in place."""
+
+    recurrent: RecurrentState
+    previous_action: Tensor
+    novelty: IntrinsicReward
+    intrinsic: Tensor
+    """[B] r_i of the newest observation"""
+
+
+class Policy:
+    """Acts greedily (or epsilon-greedily) with one member of the family."""
+
+    def __init__(self, config: Config, spec: EnvironmentSpec, learner: Learner, statistics: IntrinsicReward) -> None:
+        self.config = config
+        self.spec = spec
+        self.learner = learner
+        self.statistics = statistics
+        self.device = learner.device
+
+    def begin(self, batch: int) -> PolicyState:
+        """The state at the start of `batch` episodes."""
+        network: QNetwork = self.learner.network
+        novelty = IntrinsicReward(self.spec, batch, self.config.novelty, self.device, model=self.learner.novelty)
+        novelty.restart(self.learner.novelty, self.statistics)
+        nothing = torch.full((batch,), -1, dtype=torch.int64, device=self.device)
+        return PolicyState(network.initial_state(batch), nothing, novelty, torch.zeros(batch, device=self.device))
+
+    @torch.no_grad()
+    def act(self, observation: Tensor, state: PolicyState, reward: Tensor, mixture: int, epsilon: float) -> Tensor:
+        """Actions [B] for observations [B, *observation_shape]; `reward` [B] is what the last step brought."""
+        first = state.previous_action < 0
+        state.intrinsic = state.novelty(observation, first)
+        batch = len(observation)
+        index = torch.full((batch,), mixture, device=self.device)
+        inputs = AgentInput(observation, state.previous_action, reward, state.intrinsic, index)
+        q, state.recurrent = self.learner.network.step(inputs, state.recurrent)
+        action = q.argmax(-1)
+        if epsilon > 0:
+            random = torch.randint(self.spec.num_actions, (batch,), device=self.device)
+            action = torch.where(torch.rand(batch, device=self.device) < epsilon, random, action)
+        state.previous_action = action
+        return action
+
+    def prepare(self, observation: Any) -> tuple[Tensor, bool]:
+        """A NumPy array or tensor, single or batched, images channels first or last, to a batch [B, ...] on the device.
+
+        The second value tells whether the observation was a single one.
+        """
+        array = observation if isinstance(observation, Tensor) else torch.from_numpy(np.ascontiguousarray(observation))
+        wanted = self.spec.observation_shape
+        last = (*wanted[1:], wanted[0])
+        shape = tuple(array.shape)
+        single = shape in (wanted, last)
+        batched = array.unsqueeze(0) if single else array
+        if tuple(batched.shape[1:]) == wanted:
+            pass
+        elif len(wanted) == 3 and tuple(batched.shape[1:]) == last:
+            batched = batched.permute(0, 3, 1, 2)
+        else:
+            raise UserError(
+                f"the observation has shape {shape}, but this agent was trained on {wanted}; give one observation or a "
+                "batch of them, images with channels first or last."
+            )
+        return batched.to(self.device, self.spec.observation_dtype).contiguous(), single

@@ -1,0 +1,209 @@
+"""A training run from start to end: the runner's loop with evaluation, metrics, checkpoints and progress around it.
+
+The runner decides what is computed; this module only looks at it from outside, at fixed numbers of agent steps, so that
+a run that was stopped and resumed computes the same as one that was not.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Self
+
+import torch
+
+from ngu.checkpoint import check_shapes, discard_newer, load_newest, prune, save_checkpoint
+from ngu.config import Config, with_overrides
+from ngu.errors import UserError
+from ngu.evaluator import Evaluator
+from ngu.machine import resolve_device
+from ngu.metrics import MetricsWriter
+from ngu.progress import Progress
+from ngu.run_folder import RunFolder
+from ngu.runners.local import LocalRunner
+
+
+@dataclass
+class Outcome:
+    """How a call of `Training.run` ended."""
+
+    steps: int
+    interrupted: bool = False
+    """A signal asked the run to stop; the checkpoint is written."""
+    evaluation: dict[str, float] = field(default_factory=dict)
+    """The last evaluation's metrics."""
+
+
+class Training:
+    """One agent in training, with or without a folder to write to."""
+
+    def __init__(self, config: Config, folder: RunFolder | None = None) -> None:
+        self.config = config
+        self.folder = folder
+        self.device = resolve_device(config.run.device)
+        if config.run.threads:
+            torch.set_num_threads(config.run.threads)
+        if self.device.type == "cuda":
+            # Shapes never change, so the fastest kernels may be searched for once; tf32 is ample for the rest.
+            torch.backends.cudnn.benchmark = True
+            torch.set_float32_matmul_precision("high")
+        self.runner = LocalRunner(config, self.device)
+        self.evaluator: Evaluator | None = None
+        self.history: list[dict[str, float]] = []
+        """Every line of metrics since this object was made, each with its `step`."""
+        self.notes: list[str] = []
+        """Sentences to show to the user before training goes on."""
+        self._stop = threading.Event()
+
+    @classmethod
+    def start(cls, config: Config) -> Self:
+        """A new run with a new folder. The agent is built first: one that does not fit leaves no folder behind."""
+        training = cls(config)
+        training.folder = RunFolder.create(config)
+        return training
+
+    @classmethod
+    def resume(cls, path: Path, overrides: dict[str, Any] | None = None) -> Self:
+        """Goes on from the newest intact checkpoint of a run's folder, with changed settings if any are given."""
+        folder = RunFolder.open(path, lock=True)
+        config = with_overrides(folder.config, overrides or {})
+        training = cls(config, folder)
+        checkpoint = load_newest(folder.checkpoints)
+        training.load(checkpoint.state)
+        training.notes += checkpoint.passed_over
+        if "replay" not in checkpoint.state:
+            training.notes.append("this checkpoint has no replay (run.checkpoint_replay is off); it fills anew first.")
+        discard_newer(folder.checkpoints, checkpoint.step)
+        folder.replace_config(config)
+        return training
+
+    def load(self, state: dict[str, Any]) -> None:
+        """Takes over a checkpoint's state, after checking that it fits this agent."""
+        own = self.runner.state_dict()
+        check_shapes({name: own[name] for name in own if name in state}, state)
+        self.runner.load_state_dict(state)
+
+    def run(self, until: int | None = None, *, show_progress: bool = True, handle_signals: bool = False) -> Outcome:
+        """Trains until `until` agent steps in all (default: run.steps), or until asked to stop."""
+        runner, settings = self.runner, self.config.run
+        total = settings.steps if until is None else until
+        outcome = Outcome(runner.steps)
+        self._stop.clear()
+        with ExitStack() as stack:
+            writer = stack.enter_context(self._metrics_writer()) if self.folder else None
+            progress = stack.enter_context(Progress(total, runner.steps)) if show_progress else None
+            if handle_signals:
+                stack.enter_context(self._stop_on_signals())
+            for note in self.notes:
+                if progress:
+                    progress.note(note)
+            self.notes.clear()
+            if runner.steps == 0 and self.config.evaluation.period:
+                outcome.evaluation = self._evaluate(writer, progress)
+            evaluated = runner.steps
+            while runner.steps < total and not self._stop.is_set():
+                before = runner.steps
+                runner.advance()
+                steps = runner.steps
+                if progress:
+                    progress.update(steps, runner.agent.learner.updates)
+                if _crossed(settings.log_period, before, steps):
+                    self._log(writer, progress)
+                if _crossed(self.config.evaluation.period, before, steps):
+                    outcome.evaluation = self._evaluate(writer, progress)
+                    evaluated = steps
+                if _crossed(settings.checkpoint_period, before, steps) and steps < total:
+                    self._save(progress)
+            # The checkpoint first: the last lines of metrics empty the running statistics, which a resumed run needs.
+            self._save(progress)
+            outcome.steps, outcome.interrupted = runner.steps, self._stop.is_set()
+            if not outcome.interrupted:
+                self._log(writer, progress)
+                if evaluated != runner.steps or not outcome.evaluation:
+                    outcome.evaluation = self._evaluate(writer, progress)
+        return outcome
+
+    def evaluate(self) -> dict[str, float]:
+        """The means of one evaluation with the present weights."""
+        if self.evaluator is None:
+            self.evaluator = Evaluator(self.config, self.runner.agent.learner, self.device)
+        self.runner.settle()
+        agent = self.runner.agent
+        return self.evaluator.evaluate(agent.learner, agent.actor.novelty)
+
+    def request_stop(self) -> None:
+        """Asks `run` to end after the current step, with a checkpoint."""
+        self._stop.set()
+
+    # ---------------------------------------------------------------------------------------------- around the loop
+
+    def _metrics_writer(self) -> MetricsWriter:
+        assert self.folder is not None
+        settings = self.config.run
+        return MetricsWriter(
+            self.folder, start_step=self.runner.steps, tensorboard=settings.tensorboard, wandb=settings.wandb
+        )
+
+    def _log(self, writer: MetricsWriter | None, progress: Progress | None) -> None:
+        runner = self.runner
+        values = runner.pop_statistics()
+        if progress:
+            progress.update(runner.steps, runner.agent.learner.updates, values)
+            values["speed/steps_per_second"] = progress.steps_per_second
+            values["speed/updates_per_second"] = progress.updates_per_second
+        self._write(writer, values)
+        if values["learner/skipped_in_a_row"] >= self.config.learner.max_skipped_updates:
+            self._save(progress)
+            where = f"; the last good state is in {self.folder.checkpoints}" if self.folder else ""
+            raise UserError(
+                f"{int(values['learner/skipped_in_a_row'])} updates in a row had a non-finite loss or gradient and "
+                f"were skipped, so training stopped{where}; lower the learning rates or look at the rewards."
+            )
+
+    def _evaluate(self, writer: MetricsWriter | None, progress: Progress | None) -> dict[str, float]:
+        values = self.evaluate()
+        self._write(writer, values)
+        if progress:
+            progress.update(self.runner.steps, self.runner.agent.learner.updates, values)
+            shown = ", ".join(f"{name.removeprefix('eval/')} {value:.3g}" for name, value in values.items())
+            progress.note(f"evaluation at {self.runner.steps:,} steps: {shown}")
+        return values
+
+    def _write(self, writer: MetricsWriter | None, values: dict[str, float]) -> None:
+        self.history.append({"step": self.runner.steps, **values})
+        if writer:
+            writer.write(self.runner.steps, values)
+
+    def _save(self, progress: Progress | None) -> None:
+        if self.folder is None:
+            return
+        without = () if self.config.run.checkpoint_replay else ("replay",)
+        path = save_checkpoint(self.folder.checkpoints, self.runner.steps, self.runner.state_dict(), without=without)
+        prune(self.folder.checkpoints, self.config.run.keep_checkpoints)
+        if progress:
+            progress.note(f"checkpoint {path}")
+
+    @contextmanager
+    def _stop_on_signals(self) -> Iterator[None]:
+        """Ctrl-C and SIGTERM end the run after the current step; a second Ctrl-C ends it at once."""
+
+        def ask(number: int, _frame: Any) -> None:
+            if self._stop.is_set() and number == signal.SIGINT:
+                raise KeyboardInterrupt
+            self._stop.set()
+
+        previous = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
+        try:
+            yield
+        finally:
+            for number, handler in previous.items():
+                signal.signal(number, handler)
+
+
+def _crossed(period: int, before: int, after: int) -> bool:
+    """Whether a multiple of `period` lies in (before, after]; never for a period of 0."""
+    return period > 0 and before // period != after // period
