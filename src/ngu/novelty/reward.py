@@ -168,7 +168,7 @@ class IntrinsicReward:
             self.memory = EpisodicMemory(num_envs, self._slots(spec), config.embedding_size, device)
             self.scale = DistanceScale(copies, config.distance_decay, device)
             self.kernel = Kernel.create(config)
-            self._nearest = fused(nearest_squared_distances, device, compile_kernels)
+            self.nearest = fused(nearest_squared_distances, device, compile_kernels)
         self.rnd: RandomNetworkDistillation | None = None
         if self.model.rnd is not None:
             self.rnd = RandomNetworkDistillation(spec, config).to(device)
@@ -224,7 +224,7 @@ class IntrinsicReward:
         self.memory.wipe(wiped)
         self.snapshots.begin(wiped)
         state = self.snapshots(observation)
-        distance = self._nearest(state, self.memory.entries, self.memory.filled, self.kernel.neighbours)
+        distance = self.nearest(state, self.memory.entries, self.memory.filled, self.kernel.neighbours)
         mean_distance = self.scale.update(distance, self.snapshots.slot)
         self.memory.append(state)
         return episodic_reward(distance, mean_distance, self.kernel)
