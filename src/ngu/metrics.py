@@ -1,0 +1,190 @@
+"""What a run measures: one JSON line per measurement, the same for TensorBoard, and W&B on request.
+
+A line is `{"step": agent steps, "time": seconds of training, name: value, ...}`; a value that is not finite is null.
+Each line is handed to the operating system at once, so a killed run loses at most the line it was writing. Every name
+stands in `GLOSSARY`, which is also the docs' page of metrics.
+"""
+
+from __future__ import annotations
+
+import errno
+import functools
+import importlib
+import json
+import math
+import os
+import re
+import secrets
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from ngu.config import to_dict
+from ngu.errors import UserError
+from ngu.run_folder import RunFolder, replace_file
+
+GLOSSARY: dict[str, str] = {
+    "env/coverage": "Share of the maze's open cells visited in an episode, mean over the episodes that ended.",
+    "env/return": "Sum of the extrinsic rewards of an episode, mean over the episodes that ended.",
+    "env/episode_length": "Steps in an episode, mean over the episodes that ended.",
+    "novelty/reward": "The intrinsic reward r_i, mean over the steps collected.",
+    "novelty/alpha": "The life-long modulator alpha before its clip to [1, L], mean over the steps collected.",
+    "loss/retrace": "Importance-weighted squared error between Q and its transformed Retrace target.",
+    "loss/inverse": "Cross-entropy of the action that the inverse-dynamics model predicts, with its L2 penalty.",
+    "loss/rnd": "Mean squared error of RND's predictor against its target.",
+    "inverse/accuracy": "Share of actions that the inverse-dynamics model predicts rightly; compare inverse/majority.",
+    "inverse/majority": "Share of the commonest action among those predicted: the accuracy of always guessing it.",
+    "learner/grad_norm": "Norm of the Q-network's gradient before it is clipped.",
+    "learner/skipped_updates": "Updates skipped since the start because a loss or gradient was not finite.",
+    "speed/steps_per_second": "Agent steps collected per second of wall time, over all environments.",
+    "speed/updates_per_second": "Learner updates per second of wall time.",
+    "eval/*/coverage@*": "Share of open cells visited after that many steps by that policy, mean over held-out mazes.",
+}
+"""Name of a metric -> one sentence. `*` in a name stands for any text: a family of metrics."""
+
+
+@functools.cache
+def explain(name: str) -> str:
+    """The glossary's sentence for a metric; a name without one cannot be written."""
+    if name in GLOSSARY:
+        return GLOSSARY[name]
+    for pattern, sentence in GLOSSARY.items():
+        if "*" in pattern and re.fullmatch(".+".join(map(re.escape, pattern.split("*"))), name):
+            return sentence
+    raise ValueError(f"the metric {name!r} is not in ngu.metrics.GLOSSARY; explain it there in one sentence")
+
+
+class MetricsWriter:
+    """Appends measurements to a run's folder.
+
+    A resumed run starts at the step of its checkpoint: lines beyond `start_step` are dropped, since those steps will
+    happen again, and `time` goes on from the last line that is kept. Write a step's line before its checkpoint.
+    """
+
+    def __init__(
+        self, folder: RunFolder, *, start_step: int = 0, tensorboard: bool = True, wandb: bool = False
+    ) -> None:
+        self._path = folder.metrics_path
+        # First what may be refused, so that nothing has been touched when it is.
+        self._wandb: Any = _start_wandb(folder) if wandb else None
+        try:
+            time_before = _drop_after(self._path, start_step)
+            # Unbuffered: a line is written by one call, and a failed one leaves nothing to be written again on closing.
+            self._file = self._path.open("ab", buffering=0)
+        except OSError as error:
+            raise UserError(f"cannot write metrics to {self._path}: {error.strerror}.") from None
+        self._tensorboard: Any = None
+        if tensorboard:
+            from torch.utils.tensorboard import SummaryWriter  # slow to import
+
+            self._tensorboard = SummaryWriter(str(folder.tensorboard), purge_step=start_step + 1)
+        self._start_time = time.monotonic() - time_before
+
+    @property
+    def seconds(self) -> float:
+        """Wall time spent training, over all resumes."""
+        return time.monotonic() - self._start_time
+
+    def write(self, step: int, values: Mapping[str, float]) -> None:
+        """Writes one line; names outside the glossary raise."""
+        row: dict[str, float | None] = {"step": step, "time": round(self.seconds, 3)}
+        for name, value in values.items():
+            explain(name)
+            row[name] = float(value) if math.isfinite(value) else None
+        line = (json.dumps(row, allow_nan=False) + "\n").encode()
+        try:
+            if self._file.write(line) != len(line):
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+            if self._tensorboard is not None:
+                for name, value in values.items():
+                    self._tensorboard.add_scalar(name, float(value), step)
+                self._tensorboard.flush()
+        except OSError as error:
+            raise UserError(
+                f"cannot write metrics to {self._path}: {error.strerror}; make room or make it writable, then resume."
+            ) from None
+        if self._wandb is not None:
+            self._wandb.log({**values, "step": step})
+
+    def close(self) -> None:
+        """Ends the files; the writer cannot be used afterwards."""
+        self._file.close()
+        if self._tensorboard is not None:
+            self._tensorboard.close()
+        if self._wandb is not None:
+            self._wandb.finish()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+def read_metrics(path: Path) -> list[dict[str, Any]]:
+    """All lines of a run's metrics; a last line that was cut off by the death of its writer is left out."""
+    return [row for _, row in _read_lines(path)]
+
+
+def _read_lines(path: Path) -> list[tuple[bytes, dict[str, Any]]]:
+    """Each line as it stands, without its end, and what it says."""
+    try:
+        *complete, torn = path.read_bytes().split(b"\n")
+    except FileNotFoundError:
+        raise UserError(f"there are no metrics at {path}; name the folder of a run that has begun to train.") from None
+    except OSError as error:
+        raise UserError(f"cannot read the metrics {path}: {error.strerror}.") from None
+    lines = []
+    for number, line in enumerate(complete, start=1):
+        row = _parse(line)
+        if row is None:
+            raise UserError(f"line {number} of the metrics {path} is damaged; remove that line.")
+        lines.append((line, row))
+    row = _parse(torn)  # only the end of the line may be missing
+    return lines if row is None else [*lines, (torn, row)]
+
+
+def _parse(line: bytes) -> dict[str, Any] | None:
+    try:
+        row = json.loads(line)
+    except ValueError:
+        return None
+    return row if isinstance(row, dict) and type(row.get("step")) is int else None
+
+
+def _drop_after(path: Path, step: int) -> float:
+    """Drops the lines beyond `step` and a torn one, all at once or not at all; the `time` of the last line kept."""
+    if not path.exists():
+        return 0.0
+    kept = [(line, row) for line, row in _read_lines(path) if row["step"] <= step]
+    content = b"".join(line + b"\n" for line, _ in kept)
+    if content != path.read_bytes():
+        replace_file(path, content)
+    return float(kept[-1][1].get("time") or 0.0) if kept else 0.0
+
+
+def _start_wandb(folder: RunFolder) -> Any:
+    try:
+        wandb = importlib.import_module("wandb")
+    except ImportError:
+        raise UserError(
+            "run.wandb needs Weights & Biases; install it with `pip install ngu[wandb]` or leave run.wandb off."
+        ) from None
+    # The same W&B run goes on when this one is resumed, and no other run of the same name does.
+    identity = folder.path / "wandb_id"
+    if not identity.exists():
+        replace_file(identity, secrets.token_hex(8).encode())
+    run = wandb.init(
+        project="ngu",
+        id=identity.read_text(),
+        resume="allow",
+        name=folder.path.name,
+        dir=str(folder.path),
+        config=to_dict(folder.config),
+    )
+    run.define_metric("*", step_metric="step")  # W&B's own step never goes back, a resumed run's does
+    return run
