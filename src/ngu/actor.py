@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ngu.config import Precision
 from ngu.envs.protocol import EnvironmentBatch, Step
-from ngu.graphs import Graphed
+from ngu.graphs import Graphed, fusable
 from ngu.networks import AgentInput, QNetwork
 from ngu.novelty.reward import IntrinsicReward, NoveltyModel
 from ngu.precision import autocast
@@ -102,13 +102,8 @@ class Actor:
         self.q.copy_(q)
         self.state.hidden.copy_(state.hidden)
         self.state.cell.copy_(state.cell)
-        actions = q.shape[-1]
-        greedy = q.argmax(-1)
-        draw = torch.rand(2, len(greedy), device=q.device, generator=self.generator)
-        random = (draw[1] * actions).to(torch.int64).clamp_max(actions - 1)
-        action = torch.where(draw[0] < self.epsilon, random, greedy)
-        behaviour = self.epsilon / actions + torch.where(action == greedy, 1 - self.epsilon, 0.0)
-        return action, behaviour
+        draw = torch.rand(2, len(q), device=q.device, generator=self.generator)
+        return choose_actions(q, self.epsilon, draw)
 
     @torch.no_grad()
     def _take_in(self, step: Step, action: Tensor, behaviour: Tensor) -> None:
@@ -144,17 +139,14 @@ class Actor:
 
     def _count(self, step: Step, intrinsic: Tensor, alpha: Tensor, episodic: Tensor, error: Tensor) -> None:
         """Adds to the running statistics, on the device; the automatic-reset step counts for nothing."""
-        went = ~step.first
-        ended = step.ended
-        moved = went.to(self.extrinsic.dtype)
-        self.episode_return.copy_((self.episode_return + step.reward) * moved)
-        self.episode_length.copy_((self.episode_length + 1) * moved)
-        per_step = [intrinsic, alpha, episodic, error, self.q.max(-1).values]
-        per_episode = [self.episode_return, self.episode_length, *(step.info[m] for m in self.env.spec.measurements)]
-        values = [torch.ones_like(moved), *per_step]
-        finals = [torch.ones_like(moved), *per_episode]
-        counted = [torch.where(went, value, 0.0) for value in values] + [torch.where(ended, v, 0.0) for v in finals]
-        self.sums.add_(torch.stack(counted).sum(1))
+        measured = [step.info[name] for name in self.env.spec.measurements]
+        totals = episode_totals(
+            step.first, step.ended, self.episode_return, self.episode_length, step.reward,
+            [intrinsic, alpha, episodic, error, self.q.max(-1).values], measured,
+        )  # fmt: skip
+        self.episode_return.copy_(totals[0])
+        self.episode_length.copy_(totals[1])
+        self.sums.add_(totals[2])
 
     def fetch(self, network: QNetwork, novelty: NoveltyModel) -> None:
         """Takes over the learner's weights."""
@@ -196,3 +188,32 @@ class Actor:
         self.state.cell.copy_(state["cell"])
         for name in _TENSORS:
             getattr(self, name).copy_(state[name])
+
+
+@fusable
+def choose_actions(q: Tensor, epsilon: Tensor, draw: Tensor) -> tuple[Tensor, Tensor]:
+    """epsilon-greedy actions [E] and their probabilities, from values [E, A] and uniform numbers [2, E]."""
+    actions = q.shape[-1]
+    greedy = q.argmax(-1)
+    random = (draw[1] * actions).to(torch.int64).clamp_max(actions - 1)
+    action = torch.where(draw[0] < epsilon, random, greedy)
+    return action, epsilon / actions + torch.where(action == greedy, 1 - epsilon, 0.0)
+
+
+@fusable
+def episode_totals(
+    first: Tensor,
+    ended: Tensor,
+    episode_return: Tensor,
+    episode_length: Tensor,
+    reward: Tensor,
+    per_step: list[Tensor],
+    measured: list[Tensor],
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Return and length of the running episodes [E], and what this step adds to the sums that metrics are made of."""
+    went = ~first
+    total = torch.where(went, episode_return + reward, 0.0)
+    length = torch.where(went, episode_length + 1, 0.0)
+    steps = [torch.where(went, value, 0.0) for value in (torch.ones_like(total), *per_step)]
+    ends = [torch.where(ended, value, 0.0) for value in (torch.ones_like(total), total, length, *measured)]
+    return total, length, torch.stack(steps + ends).sum(1)

@@ -102,6 +102,5 @@ def make_actor(
         env.device,
         precision=config.run.precision,
         model=learner.novelty,
-        compile_kernels=config.run.compile,
     )
     return Actor(env, network, novelty, mixture, epsilon, generator, replay, config.run.precision)

@@ -1,7 +1,8 @@
-"""CUDA graphs: record a function's kernels once, replay them with a single launch."""
+"""Fewer and larger kernels on a GPU: fuse small ones, and record a function's kernels to replay with one launch."""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any, Generic, TypeVar, cast
 
@@ -12,15 +13,28 @@ Result = TypeVar("Result")
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
+_fusion_enabled = False
 
-def fused(function: Function, device: torch.device, enabled: bool) -> Function:
-    """On a GPU, `function` with its many small kernels fused by torch.compile; elsewhere `function` itself.
 
-    For pure functions of tensors with fixed shapes.
+def enable_fusion(enabled: bool) -> None:
+    """Whether functions marked `fusable` are compiled when they are called with tensors on a GPU; off at first."""
+    global _fusion_enabled
+    _fusion_enabled = enabled
+
+
+def fusable(function: Function) -> Function:
+    """Marks a pure function of tensors whose many small kernels torch.compile may fuse into a few.
+
+    On the CPU, and unless `enable_fusion` was called, it runs as it is. Shapes are fixed: each new one compiles anew.
     """
-    if not enabled or device.type != "cuda":
-        return function
-    return cast(Function, torch.compile(function, fullgraph=True, dynamic=False))
+    compiled = torch.compile(function, fullgraph=True, dynamic=False)
+
+    @functools.wraps(function)
+    def call(*arguments: Any) -> Any:
+        fuse = _fusion_enabled and any(isinstance(value, torch.Tensor) and value.is_cuda for value in arguments)
+        return compiled(*arguments) if fuse else function(*arguments)
+
+    return cast(Function, call)
 
 
 class Graphed(Generic[Result]):

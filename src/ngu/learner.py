@@ -15,9 +15,9 @@ from torch import Tensor
 
 from ngu.config import Config, LearnerConfig
 from ngu.envs.protocol import EnvironmentSpec
-from ngu.graphs import Graphed
+from ngu.graphs import Graphed, fusable
 from ngu.mixture import Mixture
-from ngu.networks import AgentInput, QNetwork, RecurrentState
+from ngu.networks import AgentInput, QNetwork, RecurrentState, scaled_observation
 from ngu.novelty.reward import NoveltyModel, NoveltyReport, NoveltyTrainer
 from ngu.optimiser import GuardedAdam
 from ngu.precision import autocast
@@ -58,6 +58,72 @@ def last_transitions(length: Tensor, count: int) -> tuple[Tensor, Tensor]:
     """
     index = length - count + torch.arange(count, device=length.device).unsqueeze(1)
     return index.clamp_min(0), index >= 0
+
+
+@fusable
+def retrace_loss(
+    q: Tensor,
+    q_target: Tensor,
+    action: Tensor,
+    behaviour: Tensor,
+    extrinsic: Tensor,
+    intrinsic: Tensor,
+    terminated: Tensor,
+    valid: Tensor,
+    trained: Tensor,
+    weight: Tensor,
+    beta: Tensor,
+    discount: Tensor,
+    target_epsilon: float,
+    trace_decay: float,
+    transform: ValueTransform,
+) -> tuple[Tensor, Tensor]:
+    """The Q-network's loss, and the TD errors [T, B] without gradient.
+
+    The reward of policy i is r_e + beta_i r_i. The target policy is epsilon-greedy with respect to the online network,
+    its values come from the target network. A sequence's squared errors are weighed by its importance and averaged
+    over the steps that are trained, as in R2D2.
+
+    Args:
+        q, q_target: [T+1, B, A]
+        action, behaviour, extrinsic, intrinsic, terminated, valid, trained: [T, B]
+        weight, beta, discount: [B]
+    """
+    target = retrace_targets(
+        q_target=q_target,
+        policy=epsilon_greedy(q.detach(), target_epsilon),
+        action=action,
+        behaviour=behaviour,
+        reward=extrinsic + beta * intrinsic,
+        discount=torch.where(terminated, 0.0, discount),
+        valid=valid,
+        trace_decay=trace_decay,
+        transform=transform,
+    )
+    taken = q[:-1].gather(-1, action.unsqueeze(-1)).squeeze(-1)
+    td_error = torch.where(trained, target - taken, 0.0)
+    loss = (td_error.square() * weight).sum() / trained.sum().clamp_min(1) / 2
+    return loss, td_error.detach()
+
+
+@fusable
+def _summarise(q: Tensor, action: Tensor, td_error: Tensor, valid: Tensor, max_share: float) -> tuple[Tensor, Tensor]:
+    """New priorities [B], and the means of Q, |TD error| and of the steps that are no padding."""
+    count = valid.sum().clamp_min(1)
+    taken = q[:-1].gather(-1, action.unsqueeze(-1)).squeeze(-1)
+    means = [torch.where(valid, taken, 0.0).sum() / count, td_error.abs().sum() / count, valid.float().mean()]
+    return sequence_priority(td_error, valid, max_share), torch.stack(means)
+
+
+def _scaled_sequence(observation: Tensor) -> Tensor:
+    """[T, B, ...] scaled for the networks, once for all of them."""
+    flat = scaled_observation(observation.flatten(0, 1))
+    return torch.unflatten(flat, 0, observation.shape[:2])
+
+
+def _time_of(values: Tensor) -> Tensor:
+    """[T, 1] time indices of [T, B]."""
+    return torch.arange(len(values), device=values.device).unsqueeze(1)
 
 
 class Learner:
@@ -111,36 +177,25 @@ class Learner:
 
     def _learn(self, batch: Batch) -> Update:
         mixture = self._trained_mixture(batch.inputs.mixture)
-        inputs = replace(batch.inputs, mixture=mixture)
-        valid = batch.valid & (self._time(batch) >= self.config.replay.burn_in)
         with autocast(self.device, self.precision):
+            inputs = replace(batch.inputs, mixture=mixture, observation=_scaled_sequence(batch.inputs.observation))
             q = self._values(self.network, inputs, batch.state)
             with torch.no_grad():
                 q_target = self._values(self.target, inputs, batch.state)
+        trained = batch.valid & (_time_of(batch.valid) >= self.config.replay.burn_in)
         settings = self.config.learner
-        with torch.no_grad():
-            reward = batch.extrinsic + self.mixture.beta[mixture] * batch.intrinsic
-            discount = torch.where(batch.terminated, 0.0, self.mixture.discount[mixture])
-            target = retrace_targets(
-                q_target=q_target,
-                policy=epsilon_greedy(q, settings.target_epsilon),
-                action=batch.action,
-                behaviour=batch.behaviour,
-                reward=reward,
-                discount=discount,
-                valid=batch.valid,
-                trace_decay=settings.retrace_lambda,
-                transform=self.transform,
-            )
-        taken = q[:-1].gather(-1, batch.action.unsqueeze(-1)).squeeze(-1)
-        td_error = torch.where(valid, target - taken, 0.0)
-        # The loss of R2D2: a sequence's squared errors are weighed by its importance, and averaged over valid steps.
-        loss = (td_error.square() * batch.weight).sum() / valid.sum().clamp_min(1) / 2
+        loss, td_error = retrace_loss(
+            q, q_target, batch.action, batch.behaviour, batch.extrinsic, batch.intrinsic, batch.terminated, batch.valid,
+            trained, batch.weight, self.mixture.beta[mixture], self.mixture.discount[mixture], settings.target_epsilon,
+            settings.retrace_lambda, self.transform,
+        )  # fmt: skip
         step = self.optimiser.step(loss)
 
         report = self._train_novelty(batch)
-        priority = sequence_priority(td_error.detach(), valid, self.config.replay.priority_max_share)
-        self._count(loss.detach(), step.grad_norm, step.applied, taken.detach(), td_error.detach(), valid, report)
+        priority, summary = _summarise(
+            q.detach(), batch.action, td_error, trained, self.config.replay.priority_max_share
+        )
+        self._count(loss.detach(), step.grad_norm, step.applied, summary, report)
         return Update(torch.where(step.applied, priority, torch.nan), step.applied)
 
     def _values(self, network: QNetwork, inputs: AgentInput, state: RecurrentState) -> Tensor:
@@ -180,33 +235,20 @@ class Learner:
             exists.flatten(),
         )
 
-    @staticmethod
-    def _time(batch: Batch) -> Tensor:
-        return torch.arange(len(batch.action), device=batch.action.device).unsqueeze(1)
-
     @torch.no_grad()
     def _count(
         self,
         loss: Tensor,
         grad_norm: Tensor,
         applied: Tensor,
-        taken: Tensor,
-        td_error: Tensor,
-        valid: Tensor,
+        summary: Tensor,
         report: NoveltyReport,
     ) -> None:
         """Adds to the running statistics, on the device."""
-        count = valid.sum().clamp_min(1)
-        values = {
-            "loss/retrace": loss,
-            "learner/grad_norm": grad_norm,
-            "learner/q_mean": torch.where(valid, taken, 0.0).sum() / count,
-            "learner/td_error": td_error.abs().sum() / count,
-            "learner/valid_share": valid.float().mean(),
-            **report.values,
-        }
+        novelty = [report.values[name] for name in self.novelty_trainer.metrics]
+        values = torch.cat([torch.stack([loss, grad_norm]), summary, torch.stack(novelty) if novelty else summary[:0]])
         # A skipped update is counted, and must not turn the log into NaN.
-        self.sums.add_(torch.nan_to_num(torch.stack([values[name] for name in self.metrics]), 0.0, 0.0, 0.0))
+        self.sums.add_(torch.nan_to_num(values, 0.0, 0.0, 0.0))
         skipped = ~(applied & report.applied)
         self.skipped.copy_(torch.stack([self.skipped[0] + skipped, torch.where(skipped, self.skipped[1] + 1, 0)]))
 

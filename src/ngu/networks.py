@@ -14,11 +14,28 @@ from torch import Tensor, nn
 from ngu.config import NetworkConfig
 from ngu.envs.protocol import EnvironmentSpec
 from ngu.errors import UserError
+from ngu.graphs import fusable
 
 
 def scaled_observation(observation: Tensor) -> Tensor:
-    """Images from 0..255 to 0..1; vectors as they are."""
-    return observation.float() / 255 if observation.dtype == torch.uint8 else observation.float()
+    """[B, *observation_shape] to what networks take in: images from 0..255 to 0..1, vectors as they are.
+
+    Images come out channels last and, under autocast, in its precision: the layout and type that convolutions want.
+    Floats pass through, so an observation that several networks share is scaled once.
+    """
+    if observation.dtype != torch.uint8:
+        return observation
+    return _scaled_image(observation, compute_dtype(observation.device))
+
+
+def compute_dtype(device: torch.device) -> torch.dtype:
+    """The type that convolutions and matrix products run in here and now."""
+    return torch.get_autocast_dtype(device.type) if torch.is_autocast_enabled(device.type) else torch.float32
+
+
+@fusable
+def _scaled_image(image: Tensor, dtype: torch.dtype) -> Tensor:
+    return (image.float() / 255).to(dtype).contiguous(memory_format=torch.channels_last)
 
 
 class Torso(nn.Module):
@@ -44,7 +61,6 @@ class Torso(nn.Module):
                         f"observations of {spec.observation_shape[1]}x{spec.observation_shape[2]} are too small for "
                         f"convolutions with kernels {kernels} and strides {strides}; use fewer or smaller ones."
                     )
-            layers.append(nn.Flatten())
             self.size = channels * height * width
             self.image = True
         elif len(spec.observation_shape) == 1:
@@ -59,14 +75,13 @@ class Torso(nn.Module):
                 f"observations of shape {spec.observation_shape} are neither images [C, H, W] nor vectors [D]; "
                 "reshape them with a Gymnasium wrapper."
             )
-        self.layers = nn.Sequential(*layers)
+        self.layers = nn.Sequential(*layers).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
     def forward(self, features: Tensor) -> Tensor:
         """[B, *observation_shape] float to [B, size]."""
-        if self.image and features.is_cuda:
-            features = features.contiguous(memory_format=torch.channels_last)
         out: Tensor = self.layers(features)
-        return out
+        # Channels last, as they lie in memory: flattening copies nothing.
+        return out.permute(0, 2, 3, 1).flatten(1) if self.image else out
 
 
 class FeatureTorso(nn.Module):

@@ -14,7 +14,7 @@ All state is in tensors on one device, and `add` and `sample` read none on the h
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -22,6 +22,7 @@ from torch import Tensor
 from ngu.config import ReplayConfig
 from ngu.envs.protocol import EnvironmentSpec
 from ngu.errors import UserError
+from ngu.graphs import fusable
 from ngu.machine import free_memory, human_bytes
 from ngu.networks import AgentInput, RecurrentState
 
@@ -79,6 +80,52 @@ class Batch:
     """[B] int64: where the sequences' priorities are kept"""
     birth: Tensor
     """[B] int64: the streams' row counts when the first rows were written, to know a sequence again"""
+
+
+class _Progress(NamedTuple):
+    """Where the streams stand after a row, [S] each."""
+
+    episode_start: Tensor
+    sequence_start: Tensor
+    """First row of the sequence that this row belongs to."""
+    next_sequence_start: Tensor
+    length: Tensor
+    """int32: transitions of that sequence so far."""
+    complete: Tensor
+    """bool: the sequence has its full length, or its episode has ended."""
+    needs_state: Tensor
+    """bool: a later sequence may begin with this row, inside an episode."""
+    recording: Tensor
+    """bool: the stream is inside an episode whose start it has seen."""
+
+
+@fusable
+def _advance_streams(
+    now: Tensor,
+    first: Tensor,
+    ended: Tensor,
+    episode_start: Tensor,
+    sequence_start: Tensor,
+    recording: Tensor,
+    trace: int,
+    period: int,
+) -> _Progress:
+    """What a new row, number `now` [S] of each stream, means for the streams' episodes and sequences."""
+    episode_start = torch.where(first, now, episode_start)
+    sequence_start = torch.where(first, now, sequence_start)
+    recording = recording | first
+    offset = now - episode_start
+    length = now - sequence_start
+    full = length == trace
+    return _Progress(
+        episode_start=episode_start,
+        sequence_start=sequence_start,
+        next_sequence_start=torch.where(full, sequence_start + period, sequence_start),
+        length=length.to(torch.int32),
+        complete=recording & (full | ended) & (length >= 1),
+        needs_state=recording & (offset > 0) & (offset % period == 0),
+        recording=recording & ~ended,
+    )
 
 
 class SequenceReplay:
@@ -142,23 +189,18 @@ class SequenceReplay:
         newcomer = self._newcomer_priority()
         self.priority.index_fill_(0, place, 0.0)
 
-        first = row.first
-        ended = row.terminated | row.truncated
-        episode_start = torch.where(first, now, self.episode_start)
-        sequence_start = torch.where(first, now, self.sequence_start)
-        recording = self.recording | first
-        self._keep_state(place, now - episode_start, recording, state)
-
-        length = now - sequence_start
-        full = length == self.config.trace_length
-        complete = recording & (full | ended) & (length >= 1)
-        start_place = self._place(sequence_start)
-        self.priority.index_copy_(0, start_place, torch.where(complete, newcomer, self.priority[start_place]))
-        self.length.index_copy_(0, start_place, torch.where(complete, length.to(torch.int32), self.length[start_place]))
-
-        self.episode_start.copy_(episode_start)
-        self.sequence_start.copy_(torch.where(full, sequence_start + self.config.period, sequence_start))
-        self.recording.copy_(recording & ~ended)
+        progress = _advance_streams(
+            now, row.first, row.terminated | row.truncated, self.episode_start, self.sequence_start, self.recording,
+            self.config.trace_length, self.config.period,
+        )  # fmt: skip
+        self._keep_state(place, progress.needs_state, state)
+        start = self._place(progress.sequence_start)
+        complete = progress.complete
+        self.priority.index_copy_(0, start, torch.where(complete, newcomer, self.priority[start]))
+        self.length.index_copy_(0, start, torch.where(complete, progress.length, self.length[start]))
+        self.episode_start.copy_(progress.episode_start)
+        self.sequence_start.copy_(progress.next_sequence_start)
+        self.recording.copy_(progress.recording)
         self.rows_written.add_(1)
 
     def _place(self, row: Tensor) -> Tensor:
@@ -170,9 +212,8 @@ class SequenceReplay:
         largest = self.priority.max()
         return torch.where(largest > 0, largest, 1.0)
 
-    def _keep_state(self, place: Tensor, offset: Tensor, recording: Tensor, state: RecurrentState) -> None:
+    def _keep_state(self, place: Tensor, needed: Tensor, state: RecurrentState) -> None:
         """Stores the recurrent state where a sequence may begin inside an episode; at its start the state is zero."""
-        needed = recording & (offset > 0) & (offset % self.config.period == 0)
         entry = self.states_written % self.state_slots
         flat = entry * self.streams + self._stream
         keep = needed.unsqueeze(1)

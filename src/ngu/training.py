@@ -20,6 +20,7 @@ from ngu.checkpoint import check_shapes, discard_newer, load_newest, prune, save
 from ngu.config import Config, with_overrides
 from ngu.errors import UserError
 from ngu.evaluator import Evaluator
+from ngu.graphs import enable_fusion
 from ngu.machine import resolve_device
 from ngu.metrics import MetricsWriter
 from ngu.progress import Progress
@@ -51,6 +52,7 @@ class Training:
             # Shapes never change, so the fastest kernels may be searched for once; tf32 is ample for the rest.
             torch.backends.cudnn.benchmark = True
             torch.set_float32_matmul_precision("high")
+            enable_fusion(config.run.compile)
         self.runner = LocalRunner(config, self.device)
         self.evaluator: Evaluator | None = None
         self.history: list[dict[str, float]] = []

@@ -78,7 +78,8 @@ class EmbeddingSnapshots(nn.Module):
 
     def forward(self, observation: Tensor) -> Tensor:
         """[E, *observation_shape] to [E, p], each environment through its own copy."""
-        states = torch.stack([copy(observation) for copy in self.copies])
+        features = scaled_observation(observation)
+        states = torch.stack([copy(features) for copy in self.copies])
         index = self.slot.view(1, -1, 1).expand(1, -1, states.shape[-1])
         return states.gather(0, index).squeeze(0)
 

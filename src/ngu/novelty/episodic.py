@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from ngu.config import NoveltyConfig
+from ngu.graphs import fusable
 
 
 @dataclass(frozen=True)
@@ -43,6 +44,7 @@ class Kernel:
         )
 
 
+@fusable
 def nearest_squared_distances(query: Tensor, memory: Tensor, filled: Tensor, neighbours: int) -> Tensor:
     """The k smallest squared Euclidean distances from each query to its own memory (lines 1 to 5).
 
@@ -62,6 +64,7 @@ def nearest_squared_distances(query: Tensor, memory: Tensor, filled: Tensor, nei
     return distance.topk(min(neighbours, slots), dim=1, largest=False, sorted=True).values
 
 
+@fusable
 def episodic_reward(squared_distance: Tensor, mean_squared_distance: Tensor, kernel: Kernel) -> Tensor:
     """Lines 7 to 16 of Algorithm 1: from the neighbours' distances to 1 / (sqrt(sum K) + c), or 0 above s_m.
 
@@ -139,15 +142,10 @@ class DistanceScale:
         Returns:
             [E] d_m^2; 1 for a snapshot that has seen no neighbour yet (no distance is divided by it then).
         """
-        present = torch.isfinite(squared_distance)
-        member = torch.nn.functional.one_hot(snapshot, len(self.total)).to(squared_distance.dtype)
-        count = present.sum(1).to(squared_distance.dtype) @ member
-        mean = (torch.where(present, squared_distance, 0.0).sum(1) @ member) / count.clamp_min(1.0)
-        seen = count > 0
-        self.total.copy_(torch.where(seen, self.decay * self.total + (1 - self.decay) * mean, self.total))
-        self.weight.copy_(torch.where(seen, self.decay * self.weight + (1 - self.decay), self.weight))
-        average = torch.where(self.weight > 0, self.total / self.weight.clamp_min(1 - self.decay), 1.0)
-        return average[snapshot]
+        total, weight, average = _averaged(self.total, self.weight, squared_distance, snapshot, self.decay)
+        self.total.copy_(total)
+        self.weight.copy_(weight)
+        return average
 
     def restart(self, where: Tensor) -> None:
         """Forgets the averages of the snapshots marked in [K] bool."""
@@ -161,3 +159,20 @@ class DistanceScale:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.total.copy_(state["total"])
         self.weight.copy_(state["weight"])
+
+
+@fusable
+def _averaged(
+    total: Tensor, weight: Tensor, squared_distance: Tensor, snapshot: Tensor, decay: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    """The new total and weight [K] of each snapshot, and the average [E] of each environment's."""
+    present = torch.isfinite(squared_distance)
+    member = (snapshot.unsqueeze(1) == torch.arange(len(total), device=total.device)).to(squared_distance.dtype)
+    count = (present.sum(1).unsqueeze(1) * member).sum(0)
+    distance = torch.where(present, squared_distance, 0.0).sum(1)
+    mean = (distance.unsqueeze(1) * member).sum(0) / count.clamp_min(1.0)
+    seen = count > 0
+    total = torch.where(seen, decay * total + (1 - decay) * mean, total)
+    weight = torch.where(seen, decay * weight + (1 - decay), weight)
+    average = torch.where(weight > 0, total / weight.clamp_min(1 - decay), 1.0)
+    return total, weight, average[snapshot]

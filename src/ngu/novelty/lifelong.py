@@ -7,9 +7,11 @@ from torch import Tensor, nn
 
 from ngu.config import NoveltyConfig
 from ngu.envs.protocol import EnvironmentSpec
-from ngu.networks import FeatureTorso, scaled_observation
+from ngu.graphs import fusable
+from ngu.networks import FeatureTorso, compute_dtype, scaled_observation
 
 
+@fusable
 def modulator(error: Tensor, mean: Tensor, deviation: Tensor) -> Tensor:
     """alpha_t = 1 + (err(x_t) - mu_e) / sigma_e; 1 while the errors have not varied."""
     varied = deviation > 0
@@ -48,22 +50,44 @@ class RunningMoments(nn.Module):
     @torch.no_grad()
     def update(self, values: Tensor, valid: Tensor | None = None) -> None:
         """Merges [B, *shape]; rows that are not marked in `valid` [B] bool do not count."""
-        include = torch.isfinite(values).flatten(1).all(1) if values.dim() > 1 else torch.isfinite(values)
-        if valid is not None:
-            include = include & valid
-        row = include.view(-1, *[1] * (values.dim() - 1))
-        count = include.sum().to(values.dtype)
-        batch_mean = torch.where(row, values, 0.0).sum(0) / count.clamp_min(1.0)
-        batch_square = torch.where(row, (values - batch_mean).square(), 0.0).sum(0)
+        merged = merge_moments(self.weight, self.mean, self.square, values, valid, self.keep)
+        for mine, new in zip((self.weight, self.mean, self.square), merged, strict=True):
+            mine.copy_(new)
 
-        kept = self.weight * self.keep
-        total = kept + count
-        share = torch.where(total > 0, count / total, 0.0)
-        difference = batch_mean - self.mean
-        between = difference.square() * (kept * share).to(values.dtype)
-        self.square.copy_(self.square * self.keep + batch_square + between)
-        self.mean.add_(difference * share.to(values.dtype))
-        self.weight.copy_(total)
+
+@fusable
+def merge_moments(
+    weight: Tensor, mean: Tensor, square: Tensor, values: Tensor, valid: Tensor | None, keep: float
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Weight, mean and summed squared deviation after a batch of values [B, *shape]; the past counts `keep` times."""
+    include = torch.isfinite(values).flatten(1).all(1) if values.dim() > 1 else torch.isfinite(values)
+    if valid is not None:
+        include = include & valid
+    row = include.view(-1, *[1] * (values.dim() - 1))
+    count = include.sum().to(values.dtype)
+    batch_mean = torch.where(row, values, 0.0).sum(0) / count.clamp_min(1.0)
+    batch_square = torch.where(row, (values - batch_mean).square(), 0.0).sum(0)
+
+    kept = weight * keep
+    total = kept + count
+    share = torch.where(total > 0, count / total, 0.0)
+    difference = batch_mean - mean
+    between = difference.square() * (kept * share).to(values.dtype)
+    return total, mean + difference * share.to(values.dtype), square * keep + batch_square + between
+
+
+@fusable
+def whiten(observation: Tensor, mean: Tensor, deviation: Tensor, dtype: torch.dtype) -> Tensor:
+    """Observations [B, ...] less their mean, over their deviation, clipped to [-5, 5]; images channels last.
+
+    A pixel that never changed has deviation 0; the floor and the clip bound what it does once it moves.
+    """
+    white = ((_unit(observation) - mean) / deviation.clamp_min(1e-2)).clamp(-5.0, 5.0).to(dtype)
+    return white.contiguous(memory_format=torch.channels_last) if white.dim() == 4 else white
+
+
+def _unit(observation: Tensor) -> Tensor:
+    return observation.float() / 255 if observation.dtype == torch.uint8 else observation.float()
 
 
 class RandomNetworkDistillation(nn.Module):
@@ -84,10 +108,11 @@ class RandomNetworkDistillation(nn.Module):
 
     def error(self, observation: Tensor) -> Tensor:
         """[B, *observation_shape] to err(x), [B] float32."""
-        features = scaled_observation(observation)
+        dtype = compute_dtype(observation.device)
         if self.inputs is not None:
-            # A pixel that never changed has deviation 0; the floor and the clip bound what it does once it moves.
-            features = ((features - self.inputs.mean) / self.inputs.deviation.clamp_min(1e-2)).clamp(-5.0, 5.0)
+            features = whiten(observation, self.inputs.mean, self.inputs.deviation, dtype)
+        else:
+            features = scaled_observation(observation)
         with torch.no_grad():
             wanted: Tensor = self.target(features).float()
         predicted: Tensor = self.predictor(features)
@@ -96,4 +121,4 @@ class RandomNetworkDistillation(nn.Module):
     def observe(self, observation: Tensor, valid: Tensor) -> None:
         """Updates the statistics of the inputs with [B, *observation_shape]; `valid` is [B] bool."""
         if self.inputs is not None:
-            self.inputs.update(scaled_observation(observation), valid)
+            self.inputs.update(_unit(observation), valid)

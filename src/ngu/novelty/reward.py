@@ -14,7 +14,6 @@ from torch import Tensor, nn
 
 from ngu.config import LearnerConfig, NoveltyConfig, Precision
 from ngu.envs.protocol import EnvironmentSpec
-from ngu.graphs import fused
 from ngu.novelty.embedding import EmbeddingSnapshots, InverseDynamics, inverse_dynamics_loss
 from ngu.novelty.episodic import DistanceScale, EpisodicMemory, Kernel, episodic_reward, nearest_squared_distances
 from ngu.novelty.lifelong import RandomNetworkDistillation, RunningMoments, clipped_modulator, modulator
@@ -148,7 +147,6 @@ class IntrinsicReward:
         precision: Precision = "fp32",
         optimiser: LearnerConfig | None = None,
         model: NoveltyModel | None = None,
-        compile_kernels: bool = False,
     ) -> None:
         config = config or NoveltyConfig()
         device = torch.device(device)
@@ -168,7 +166,6 @@ class IntrinsicReward:
             self.memory = EpisodicMemory(num_envs, self._slots(spec), config.embedding_size, device)
             self.scale = DistanceScale(copies, config.distance_decay, device)
             self.kernel = Kernel.create(config)
-            self.nearest = fused(nearest_squared_distances, device, compile_kernels)
         self.rnd: RandomNetworkDistillation | None = None
         if self.model.rnd is not None:
             self.rnd = RandomNetworkDistillation(spec, config).to(device)
@@ -224,7 +221,7 @@ class IntrinsicReward:
         self.memory.wipe(wiped)
         self.snapshots.begin(wiped)
         state = self.snapshots(observation)
-        distance = self.nearest(state, self.memory.entries, self.memory.filled, self.kernel.neighbours)
+        distance = nearest_squared_distances(state, self.memory.entries, self.memory.filled, self.kernel.neighbours)
         mean_distance = self.scale.update(distance, self.snapshots.slot)
         self.memory.append(state)
         return episodic_reward(distance, mean_distance, self.kernel)

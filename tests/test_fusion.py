@@ -1,0 +1,98 @@
+"""Functions that torch.compile may fuse on a GPU give the same results compiled as they do eagerly."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from ngu.actor import choose_actions, episode_totals
+from ngu.learner import _summarise, retrace_loss
+from ngu.networks import _scaled_image
+from ngu.novelty.episodic import Kernel, _averaged, episodic_reward, nearest_squared_distances
+from ngu.novelty.lifelong import merge_moments, modulator, whiten
+from ngu.replay import _advance_streams
+from ngu.retrace import ValueTransform
+
+E, K, D, M = 6, 4, 3, 9
+T, B, A = 5, 4, 3
+
+
+def _uniform(*shape: int) -> Tensor:
+    return torch.rand(*shape, generator=torch.Generator().manual_seed(sum(shape)))
+
+
+def _coin(*shape: int) -> Tensor:
+    return _uniform(*shape) < 0.5
+
+
+def _cases() -> list[tuple[str, Callable[..., Any], tuple[Any, ...]]]:
+    kernel = Kernel(neighbours=K, epsilon=1e-2, cluster_distance=8e-3, pseudo_count=1e-3, max_similarity=8.0)
+    distance = torch.where(_coin(E, K), _uniform(E, K), torch.inf)
+    snapshot = torch.tensor([0, 1, 0, 1, 1, 0])
+    image = (_uniform(B, 3, 5, 5) * 255).to(torch.uint8)
+    weight = torch.tensor(7.0, dtype=torch.float64)
+    action = torch.arange(T * B).view(T, B) % A
+    sequence = (action, _uniform(T, B) + 0.1, _uniform(T, B), _uniform(T, B), _coin(T, B), _coin(T, B), _coin(T, B))
+    return [
+        ("choose_actions", choose_actions, (_uniform(E, A), _uniform(E), _uniform(2, E))),
+        (
+            "episode_totals",
+            episode_totals,
+            (_coin(E), _coin(E, 1)[:, 0], _uniform(E), _uniform(E), _uniform(E), [_uniform(E)], [_uniform(E)]),
+        ),
+        ("scaled_image", _scaled_image, (image, torch.float32)),
+        ("whiten", whiten, (image, _uniform(3, 5, 5), _uniform(3, 5, 5), torch.float32)),
+        ("modulator", modulator, (_uniform(E), _uniform(1)[0], torch.tensor(0.5))),
+        ("merge_moments", merge_moments, (weight, _uniform(3), _uniform(3), _uniform(E, 3), _coin(E), 0.9)),
+        ("nearest", nearest_squared_distances, (_uniform(E, D), _uniform(E, M, D), torch.arange(E), K)),
+        ("episodic_reward", episodic_reward, (distance, _uniform(E), kernel)),
+        ("averaged", _averaged, (_uniform(2), _uniform(2), distance, snapshot, 0.9)),
+        (
+            "advance_streams",
+            _advance_streams,
+            (torch.arange(E) + 9, _coin(E), _coin(E, 1)[:, 0], torch.arange(E), torch.arange(E) + 2, _coin(E), 7, 3),
+        ),
+        (
+            "retrace_loss",
+            retrace_loss,
+            (
+                _uniform(T + 1, B, A),
+                _uniform(T + 1, B, A),
+                *sequence,
+                _uniform(B),
+                _uniform(B),
+                _uniform(B),
+                0.01,
+                0.97,
+                ValueTransform(1e-3),
+            ),
+        ),
+        ("summarise", _summarise, (_uniform(T + 1, B, A), action, _uniform(T, B), _coin(T, B), 0.9)),
+    ]
+
+
+@pytest.mark.parametrize(("name", "function", "arguments"), _cases(), ids=[case[0] for case in _cases()])
+def test_compiled_equals_eager(name: str, function: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
+    eager = function.__wrapped__
+    compiled = torch.compile(eager, fullgraph=True, dynamic=False)
+    expected, found = eager(*arguments), compiled(*arguments)
+    if isinstance(expected, Tensor):
+        expected, found = (expected,), (found,)
+    for one, other in zip(expected, found, strict=True):
+        assert one.dtype == other.dtype, name
+        torch.testing.assert_close(other, one, rtol=1e-5, atol=1e-6)
+
+
+def test_retrace_loss_has_the_same_gradient_compiled() -> None:
+    arguments = next(case[2] for case in _cases() if case[0] == "retrace_loss")
+    gradients = []
+    for function in (retrace_loss.__wrapped__, torch.compile(retrace_loss.__wrapped__, fullgraph=True, dynamic=False)):
+        q = arguments[0].clone().requires_grad_()
+        function(q, *arguments[1:])[0].backward()
+        gradients.append(q.grad)
+    assert gradients[0].abs().sum() > 0
+    torch.testing.assert_close(gradients[1], gradients[0])
