@@ -1,0 +1,152 @@
+"""Controllable states: inverse dynamics and the frozen copies of f (paper, Sec. 2)."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ngu.config import NoveltyConfig
+from ngu.envs.protocol import EnvironmentSpec
+from ngu.novelty.embedding import Embedding, EmbeddingSnapshots, InverseDynamics, inverse_dynamics_loss
+
+IMAGES = EnvironmentSpec((3, 7, 7), torch.uint8, 4)
+POINTS = EnvironmentSpec((2,), torch.float32, 3)
+SMALL = NoveltyConfig(
+    filters=(4,), kernels=(3,), strides=(1,), hidden=(8,), embedding_size=6, embedding_hidden=10, embedding_snapshots=2
+)
+ONE_NUMBER = NoveltyConfig(hidden=(), embedding_size=1)
+
+
+# ------------------------------------------------------------------------------------------- the networks
+
+
+def test_f_is_convolutions_then_one_relu_layer() -> None:
+    f = Embedding(IMAGES, SMALL)
+    observation = torch.randint(0, 256, (5, 3, 7, 7), dtype=torch.uint8)
+    features = torch.relu(f.torso.layers[0](observation.float() / 255)).flatten(1)
+    # In which order the features are laid flat is the torso's own affair.
+    flat = f.torso(observation.float() / 255)
+    assert torch.allclose(flat.sort(1).values, features.sort(1).values, atol=1e-6)
+    assert f(observation).shape == (5, 6)
+    assert torch.allclose(f(observation), torch.relu(f.out(flat)), atol=1e-6)
+
+
+def test_h_sees_both_states_through_the_same_f_in_order() -> None:
+    model = InverseDynamics(POINTS, SMALL)
+    before, after = torch.randn(7, 2), torch.randn(7, 2)
+    expected = model.classifier(torch.cat([model.embedding(before), model.embedding(after)], 1))
+    assert torch.allclose(model(before, after), expected, atol=1e-6)
+    assert not torch.allclose(model(after, before), expected, atol=1e-3)
+
+
+@given(st.integers(0, 2**31), st.integers(1, 20), st.integers(2, 5))
+def test_the_loss_is_the_mean_cross_entropy_of_valid_rows(seed: int, rows: int, actions: int) -> None:
+    random = np.random.default_rng(seed)
+    logits = random.normal(size=(rows, actions))
+    action = random.integers(0, actions, size=rows)
+    valid = random.random(rows) < 0.7
+    # Padding may hold anything, also no action at all.
+    shown = np.where(valid, action, -1)
+    loss, metrics = inverse_dynamics_loss(torch.tensor(logits), torch.tensor(shown), torch.tensor(valid))
+    log_p = logits - np.log(np.exp(logits).sum(1, keepdims=True))
+    kept = np.flatnonzero(valid)
+    if not len(kept):
+        assert loss.item() == 0.0
+        return
+    assert loss.item() == pytest.approx(np.mean([-log_p[i, action[i]] for i in kept]))
+    assert metrics["inverse/accuracy"].item() == pytest.approx(np.mean(logits[kept].argmax(1) == action[kept]))
+    assert metrics["inverse/majority"].item() == pytest.approx(np.bincount(action[kept]).max() / len(kept))
+
+
+def test_padding_has_no_gradient() -> None:
+    logits = torch.randn(4, 3, requires_grad=True)
+    valid = torch.tensor([True, False, True, False])
+    inverse_dynamics_loss(logits, torch.tensor([0, 1, 2, 0]), valid)[0].backward()
+    assert logits.grad is not None
+    assert (logits.grad[~valid] == 0).all()
+    assert (logits.grad[valid] != 0).any(1).all()
+
+
+# ------------------------------------------------------------------------------------------- frozen copies
+
+
+def constant(value: float) -> Embedding:
+    """An f that maps everything to one number, so that a state tells which f made it."""
+    f = Embedding(POINTS, ONE_NUMBER)
+    with torch.no_grad():
+        f.out.weight.zero_()
+        f.out.bias.fill_(value)
+    return f
+
+
+events = st.lists(
+    st.one_of(st.just("publish"), st.lists(st.booleans(), min_size=4, max_size=4)), min_size=1, max_size=30
+)
+
+
+@given(events, st.integers(2, 4))
+def test_an_environment_keeps_its_f_until_it_begins_anew(history: list[str | list[bool]], copies: int) -> None:
+    """Twin: a list of versions. Whatever is published in between, an episode sees one version from start to end."""
+    snapshots = EmbeddingSnapshots(constant(1.0), 4, copies, POINTS, ONE_NUMBER)
+    mine = [1.0] * 4
+    version = newest = 1.0
+    for event in history:
+        if event == "publish":
+            version += 1
+            renewed = snapshots.renew(constant(version))
+            assert renewed.sum() <= 1
+            if renewed.any():
+                newest = version
+                assert not (snapshots.slot == renewed.int().argmax()).any(), "a copy in use was renewed"
+        else:
+            snapshots.begin(torch.tensor(event))
+            mine = [newest if begins else own for begins, own in zip(event, mine, strict=True)]
+        assert snapshots(torch.zeros(4, 2)).flatten().tolist() == mine
+
+
+@given(events, st.integers(2, 4))
+def test_new_weights_are_taken_whenever_a_copy_is_free(history: list[str | list[bool]], copies: int) -> None:
+    snapshots = EmbeddingSnapshots(constant(1.0), 4, copies, POINTS, ONE_NUMBER)
+    version = 1.0
+    for event in history:
+        if event == "publish":
+            version += 1
+            in_use = set(snapshots.slot.tolist()) | {snapshots.newest.item()}
+            renewed = snapshots.renew(constant(version))
+            assert renewed.any() or len(in_use) == copies
+        else:
+            snapshots.begin(torch.tensor(event))
+
+
+def test_a_new_episode_sees_the_newest_weights_when_few_environments_play_long_episodes() -> None:
+    """The copy that nobody plays with is renewed with each new set of weights, also if it is the newest already.
+
+    Otherwise the first weights that arrive in an episode are the ones that the next episode uses, however old.
+    """
+    snapshots = EmbeddingSnapshots(constant(1.0), 1, 2, POINTS, ONE_NUMBER)
+    snapshots.begin(torch.tensor([True]))
+    for version in (2.0, 3.0, 4.0):
+        snapshots.renew(constant(version))
+        assert snapshots(torch.zeros(1, 2)).item() == 1.0
+    snapshots.begin(torch.tensor([True]))
+    assert snapshots(torch.zeros(1, 2)).item() == 4.0
+
+
+def test_a_new_start_replaces_every_copy() -> None:
+    snapshots = EmbeddingSnapshots(constant(1.0), 2, 2, POINTS, ONE_NUMBER)
+    snapshots.renew(constant(2.0))
+    snapshots.begin(torch.tensor([True, False]))
+    snapshots.replace_all(constant(3.0))
+    assert snapshots(torch.zeros(2, 2)).flatten().tolist() == [3.0, 3.0]
+
+
+def test_the_copies_do_not_follow_the_learner_by_themselves() -> None:
+    f = constant(1.0)
+    snapshots = EmbeddingSnapshots(f, 1, 2, POINTS, ONE_NUMBER)
+    with torch.no_grad():
+        f.out.bias.fill_(9.0)
+    assert snapshots(torch.zeros(1, 2)).item() == 1.0
+    assert not any(parameter.requires_grad for parameter in snapshots.parameters())

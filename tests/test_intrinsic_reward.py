@@ -1,0 +1,397 @@
+"""r_i = r_episodic * clip(alpha, 1, L), alone and through training (paper, Sec. 2, Eq. 1)."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from oracles import Constants, MovingAverage, clone, difference, neighbour_distances, reward_of_distances
+
+from ngu.config import NoveltyConfig
+from ngu.envs.protocol import EnvironmentSpec
+from ngu.novelty.reward import IntrinsicReward, NoveltyModel
+
+SPEC = EnvironmentSpec((3,), torch.float32, 4)
+SMALL = NoveltyConfig(hidden=(8,), embedding_size=4, embedding_hidden=8, rnd_size=6, memory_capacity=50)
+
+
+def config(**changes: object) -> NoveltyConfig:
+    return NoveltyConfig(**{**vars(SMALL), **changes})  # type: ignore[arg-type]
+
+
+def make(envs: int, settings: NoveltyConfig = SMALL, spec: EnvironmentSpec = SPEC, seed: int = 0) -> IntrinsicReward:
+    torch.manual_seed(seed)
+    return IntrinsicReward(spec, envs, settings)
+
+
+def transitions(count: int, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Points and what one of four actions makes of them: a step in one of two directions along one of two axes."""
+    random = torch.Generator().manual_seed(seed)
+    observation = torch.randn(count, 3, generator=random)
+    action = torch.randint(0, 4, (count,), generator=random)
+    shift = torch.tensor([[1.0, 0, 0], [-1.0, 0, 0], [0, 1.0, 0], [0, -1.0, 0]])
+    return observation, action, observation + shift[action]
+
+
+class Twin:
+    """The whole reward once more: transcription of Algorithm 1, NumPy's mean and deviation of all errors so far."""
+
+    def __init__(self, intrinsic: IntrinsicReward) -> None:
+        self.settings = intrinsic.config
+        model = intrinsic.model
+        assert model.inverse is not None
+        self.f = clone_module(model.inverse.embedding)
+        self.rnd = clone_module(model.rnd) if model.rnd is not None else None
+        self.average = MovingAverage(self.settings.distance_decay)
+        self.errors: list[float] = []
+        self.memories: list[list[np.ndarray]] = [[] for _ in range(intrinsic.num_envs)]
+        self.episodes = [0] * intrinsic.num_envs
+
+    @torch.no_grad()
+    def __call__(self, observation: torch.Tensor, first: list[bool]) -> list[float]:
+        s = self.settings
+        constants = Constants(s.neighbours, s.pseudo_count, s.kernel_epsilon, s.cluster_distance, s.max_similarity)
+        states = self.f(observation).numpy()
+        for env, begins in enumerate(first):
+            if begins and self.episodes[env] % s.episodes_per_memory == 0:
+                self.memories[env] = []
+            self.episodes[env] += begins
+        near = [neighbour_distances(m, state, s.neighbours) for m, state in zip(self.memories, states, strict=True)]
+        self.average.update([d for each in near for d in each])
+        self.memories = [[*m, state][-s.memory_capacity :] for m, state in zip(self.memories, states, strict=True)]
+        episodic = [reward_of_distances(each, self.average.value, constants, s.rescale_partial) for each in near]
+        factor = [1.0] * len(first)
+        if self.rnd is not None:
+            error = self.rnd.error(observation).numpy().astype(float)
+            self.errors.extend(error)
+            sigma = np.std(self.errors)
+            alpha = 1 + (error - np.mean(self.errors)) / sigma if sigma > 0 else np.ones_like(error)
+            factor = list(np.clip(alpha, 1.0, s.max_modulation))
+        return [0.0 if begins else e * m for begins, e, m in zip(first, episodic, factor, strict=True)]
+
+
+def clone_module(module: torch.nn.Module) -> torch.nn.Module:
+    return copy.deepcopy(module).requires_grad_(False)
+
+
+@given(
+    seed=st.integers(0, 2**31),
+    envs=st.integers(1, 4),
+    capacity=st.sampled_from([3, 50]),
+    episodes_per_memory=st.sampled_from([1, 3]),
+    lifelong=st.booleans(),
+)
+@settings(max_examples=25)
+def test_the_reward_equals_its_twin(
+    seed: int, envs: int, capacity: int, episodes_per_memory: int, lifelong: bool
+) -> None:
+    intrinsic = make(
+        envs,
+        config(
+            memory_capacity=capacity, episodes_per_memory=episodes_per_memory, lifelong=lifelong, max_modulation=1.5
+        ),
+        seed=seed % 1000,
+    )
+    twin = Twin(intrinsic)
+    random = torch.Generator().manual_seed(seed)
+    first = torch.ones(envs, dtype=torch.bool)
+    for _ in range(15):
+        observation = torch.randn(envs, 3, generator=random)
+        expected = twin(observation, first.tolist())
+        assert intrinsic(observation, first).tolist() == pytest.approx(expected, rel=5e-3, abs=1e-5)
+        first = torch.rand(envs, generator=random) < 0.2
+
+
+def test_an_episodes_first_observation_pays_nothing() -> None:
+    intrinsic = make(3)
+    for _ in range(3):
+        assert intrinsic(torch.randn(3, 3), torch.ones(3, dtype=torch.bool)).tolist() == [0.0, 0.0, 0.0]
+
+
+def test_coming_back_pays_less_and_less() -> None:
+    intrinsic = make(1, config(lifelong=False))
+    first, later = torch.tensor([True]), torch.tensor([False])
+    here, there = torch.zeros(1, 3), torch.full((1, 3), 3.0)
+    intrinsic(here, first)
+    rewards = [intrinsic(there, later).item() for _ in range(6)]
+    assert all(before > after for before, after in itertools.pairwise(rewards))
+
+
+def test_mistake_the_memory_is_not_kept_between_episodes() -> None:
+    """A state pays the same in every episode, however often earlier episodes saw it."""
+    intrinsic = make(1, config(lifelong=False, distance_decay=0.0))
+    walk = torch.randn(8, 1, 3)
+    episodes = [
+        [intrinsic(observation, torch.tensor([time == 0])).item() for time, observation in enumerate(walk)]
+        for _ in range(3)
+    ]
+    assert episodes[0] == episodes[1] == episodes[2]
+    assert intrinsic.memory is not None
+    assert intrinsic.memory.filled.tolist() == [8]
+
+
+def test_meta_episodes_wipe_the_memory_every_third_episode() -> None:
+    intrinsic = make(2, config(episodes_per_memory=3))
+    assert intrinsic.memory is not None
+    held = []
+    for step in range(14):
+        # Environment 0 has episodes of two observations, environment 1 a single long one.
+        intrinsic(torch.randn(2, 3), torch.tensor([step % 2 == 0, step == 0]))
+        held.append(intrinsic.memory.filled.tolist())
+    assert [count for count, _ in held] == [1, 2, 3, 4, 5, 6, 1, 2, 3, 4, 5, 6, 1, 2]
+    assert [count for _, count in held] == list(range(1, 15))
+
+
+@pytest.mark.parametrize("episodes_per_memory", [1, 3])
+def test_a_memory_never_mixes_two_embeddings(episodes_per_memory: int) -> None:
+    """f is trained between all steps; yet every memory is the work of one f, the newest when it was wiped."""
+    settings = config(episodes_per_memory=episodes_per_memory, learning_rate=0.05)
+    intrinsic = make(4, settings)
+    assert intrinsic.memory is not None
+    assert intrinsic.snapshots is not None
+    random = torch.Generator().manual_seed(1)
+    seen: list[list[torch.Tensor]] = [[] for _ in range(4)]
+    own_f: list[torch.nn.Module] = [torch.nn.Identity()] * 4
+    episodes = [0] * 4
+    first = torch.ones(4, dtype=torch.bool)
+    begun_with = set()
+    for step in range(80):
+        observation = torch.randn(4, 3, generator=random)
+        newest = clone_module(intrinsic.snapshots.copies[int(intrinsic.snapshots.newest)])
+        intrinsic(observation, first)
+        for env in range(4):
+            if first[env] and episodes[env] % episodes_per_memory == 0:
+                seen[env] = []
+                own_f[env] = newest
+                begun_with.add(float(sum(p.sum() for p in newest.parameters())))
+            episodes[env] += int(first[env])
+            seen[env].append(observation[env])
+            held = intrinsic.memory.entries[env, : intrinsic.memory.filled[env]]
+            assert torch.allclose(held, own_f[env](torch.stack(seen[env])), atol=1e-6)
+        intrinsic.train(*transitions(16, step))
+        first = torch.rand(4, generator=random) < 0.25
+    assert len(begun_with) >= 3, "the embedding did not change, so the test shows nothing"
+
+
+def test_a_memory_has_no_more_slots_than_a_meta_episode_can_fill() -> None:
+    short = EnvironmentSpec((3,), torch.float32, 4, max_episode_steps=7)
+    for count in (1, 2):
+        intrinsic = make(2, config(memory_capacity=100, episodes_per_memory=count), short)
+        assert intrinsic.memory is not None
+        assert intrinsic.memory.capacity == 8 * count
+    unbounded = make(2, config(memory_capacity=100))
+    assert unbounded.memory is not None
+    assert unbounded.memory.capacity == 100
+
+
+# ------------------------------------------------------------------------------------------- life-long novelty
+
+
+def test_alpha_multiplies_the_episodic_reward_within_its_clip() -> None:
+    intrinsic = make(5, config(max_modulation=1.2))
+    first = torch.ones(5, dtype=torch.bool)
+    seen = []
+    for _ in range(20):
+        parts = intrinsic.parts(torch.randn(5, 3), first)
+        factor = torch.where(first, 0.0, parts.alpha.clamp(1.0, 1.2))
+        assert torch.allclose(parts.reward, parts.episodic * factor)
+        seen += parts.alpha.tolist()
+        first = torch.zeros(5, dtype=torch.bool)
+    assert min(seen) < 1 < 1.2 < max(seen)
+
+
+def test_without_life_long_novelty_alpha_is_one() -> None:
+    intrinsic = make(2, config(lifelong=False))
+    parts = intrinsic.parts(torch.randn(2, 3), torch.tensor([False, False]))
+    assert parts.alpha.tolist() == [1.0, 1.0]
+    assert intrinsic.model.rnd is None
+
+
+def test_rnd_alone_pays_its_error_over_its_deviation() -> None:
+    intrinsic = make(3, config(episodic=False))
+    errors: list[float] = []
+    first = torch.ones(3, dtype=torch.bool)
+    for _ in range(10):
+        observation = torch.randn(3, 3)
+        parts = intrinsic.parts(observation, first)
+        errors += parts.error.tolist()
+        expected = torch.where(first, 0.0, parts.error / float(np.std(errors)))
+        assert parts.reward.tolist() == pytest.approx(expected.tolist(), rel=1e-3)
+        first = torch.zeros(3, dtype=torch.bool)
+    assert intrinsic.model.inverse is None
+
+
+def test_a_familiar_place_has_a_smaller_error_after_training() -> None:
+    intrinsic = make(1, config(rnd_learning_rate=0.01, rnd_normalise=False))
+    assert intrinsic.rnd is not None
+    known, new = torch.full((16, 3), 0.5), torch.full((1, 3), -4.0)
+    before = intrinsic.rnd.error(known[:1]).item()
+    for _ in range(200):
+        intrinsic.train(known, torch.zeros(16, dtype=torch.int64), known)
+    after = intrinsic.rnd.error(known[:1]).item()
+    assert after < 0.05 * before
+    assert after < 0.05 * intrinsic.rnd.error(new).item()
+
+
+# ------------------------------------------------------------------------------------------- training
+
+
+def test_training_learns_which_action_was_taken() -> None:
+    intrinsic = make(1, config(learning_rate=0.01))
+    for step in range(300):
+        report = intrinsic.train(*transitions(64, step))
+    report = intrinsic.train(*transitions(512, 10_000))
+    assert report.values["inverse/accuracy"].item() > 0.9
+    assert report.values["inverse/majority"].item() < 0.4
+
+
+def test_random_projection_is_never_trained() -> None:
+    intrinsic = make(1, config(controllable_states="random"))
+    assert intrinsic.model.inverse is not None
+    before = clone(dict(intrinsic.model.inverse.state_dict()))
+    report = intrinsic.train(*transitions(32))
+    assert not difference(before, dict(intrinsic.model.inverse.state_dict()))
+    assert "loss/inverse" not in report.values
+    assert "loss/rnd" in report.values
+
+
+def test_padded_rows_are_not_trained_on() -> None:
+    observation, action, after = transitions(12)
+    valid = torch.arange(12) < 7
+    one, other = make(1), make(1)
+    one.train(observation, action, after, valid)
+    rubbish = torch.full_like(observation, 77.0)
+    rows = valid.unsqueeze(1)
+    other.train(torch.where(rows, observation, rubbish), action, torch.where(rows, after, rubbish), valid)
+    assert not difference(dict(one.model.state_dict()), dict(other.model.state_dict()))
+
+
+def test_training_on_nothing_valid_changes_no_weights_much() -> None:
+    """All rows padded: the loss is 0; only the L2 penalty could move f, and nothing turns into NaN."""
+    intrinsic = make(1, config(l2_weight=0.0))
+    before = clone(dict(intrinsic.model.state_dict()))
+    report = intrinsic.train(*transitions(8), torch.zeros(8, dtype=torch.bool))
+    assert report.applied.item()
+    assert not difference(before, dict(intrinsic.model.state_dict()))
+
+
+def test_the_l2_penalty_shrinks_the_inverse_dynamics_networks_alone() -> None:
+    """With no other gradient, only the penalty moves the weights: towards 0."""
+    intrinsic = make(1, config(l2_weight=1.0))
+    assert intrinsic.model.inverse is not None
+    assert intrinsic.model.rnd is not None
+    before = clone(dict(intrinsic.model.inverse.state_dict()))
+    predictor = clone(dict(intrinsic.model.rnd.predictor.state_dict()))
+    intrinsic.train(*transitions(8), torch.zeros(8, dtype=torch.bool))
+    after = intrinsic.model.inverse.state_dict()
+    assert all((after[name].norm() < before[name].norm()).item() for name in before)
+    assert not difference(predictor, dict(intrinsic.model.rnd.predictor.state_dict()))
+
+
+@pytest.mark.parametrize("where", ["observation", "next_observation"])
+def test_a_non_finite_observation_is_not_trained_on(where: str) -> None:
+    intrinsic = make(1)
+    intrinsic.train(*transitions(8))
+    before, optimisers = clone(dict(intrinsic.model.state_dict())), clone(intrinsic.state_dict()["trainer"])
+    observation, action, after = transitions(8, 1)
+    (observation if where == "observation" else after)[3, 1] = torch.nan
+    report = intrinsic.train(observation, action, after)
+    assert not report.applied.item()
+    now = intrinsic.model.state_dict()
+    learned = [name for name in before if name.startswith("inverse.")]
+    assert learned
+    assert all(torch.equal(before[name], now[name]) for name in learned)
+    assert not difference(optimisers["inverse"], intrinsic.state_dict()["trainer"]["inverse"])
+    assert all(torch.isfinite(value).all() for value in now.values())
+    if where == "next_observation":
+        predictor = [name for name in before if "predictor" in name]
+        assert all(torch.equal(before[name], now[name]) for name in predictor)
+        assert not difference(optimisers["rnd"], intrinsic.state_dict()["trainer"]["rnd"])
+
+
+def test_a_non_finite_observation_pays_nothing_and_spoils_no_statistics() -> None:
+    intrinsic = make(2)
+    first, later = torch.ones(2, dtype=torch.bool), torch.zeros(2, dtype=torch.bool)
+    intrinsic(torch.randn(2, 3), first)
+    intrinsic(torch.randn(2, 3), later)
+    broken = torch.randn(2, 3)
+    broken[0, 0] = torch.nan
+    assert intrinsic(broken, later)[0].item() == 0.0
+    for _ in range(3):
+        assert torch.isfinite(intrinsic(torch.randn(2, 3), later)).all()
+    assert torch.isfinite(intrinsic.moments.mean)
+    assert torch.isfinite(intrinsic.moments.deviation)
+    assert torch.isfinite(intrinsic.scale.total).all()
+    intrinsic(torch.randn(2, 3), first)
+    assert (intrinsic(torch.randn(2, 3), later) > 0).all()
+
+
+# ------------------------------------------------------------------------------------------- weights and state
+
+
+def test_published_rnd_weights_act_at_once_and_embeddings_at_the_next_episode() -> None:
+    intrinsic = make(1)
+    assert intrinsic.snapshots is not None
+    assert intrinsic.rnd is not None
+    torch.manual_seed(99)
+    other = NoveltyModel(SPEC, SMALL)
+    assert other.inverse is not None
+    assert other.rnd is not None
+    observation = torch.randn(1, 3)
+    intrinsic(observation, torch.tensor([True]))
+    own = intrinsic.snapshots(observation)
+    intrinsic.publish(other)
+    assert torch.equal(intrinsic.rnd.error(observation), other.rnd.error(observation))
+    assert torch.equal(intrinsic.snapshots(observation), own)
+    intrinsic(observation, torch.tensor([True]))
+    assert torch.equal(intrinsic.snapshots(observation), other.inverse.embedding(observation))
+
+
+def play(intrinsic: IntrinsicReward, seed: int) -> list[torch.Tensor]:
+    """Ten steps with training in between, from a seed of their own."""
+    random = torch.Generator().manual_seed(seed)
+    rewards = []
+    for step in range(10):
+        observation = torch.randn(2, 3, generator=random)
+        rewards.append(intrinsic(observation, torch.rand(2, generator=random) < 0.3))
+        intrinsic.train(*transitions(8, seed + step))
+    return rewards
+
+
+def test_a_saved_reward_goes_on_exactly() -> None:
+    one = make(2)
+    play(one, 1)
+    other = make(2, seed=5)
+    other.load_state_dict(clone(one.state_dict()))
+    assert all(torch.equal(a, b) for a, b in zip(play(one, 2), play(other, 2), strict=True))
+    assert not difference(one.state_dict(), other.state_dict())
+
+
+def test_a_reward_saved_before_its_first_training_goes_on_exactly() -> None:
+    """The untrained model is state too: RND's target is random, and a copy with another target is another reward."""
+    one = make(2)
+    one(torch.randn(2, 3), torch.tensor([True, True]))
+    other = make(2, seed=5)
+    other.load_state_dict(clone(one.state_dict()))
+    assert all(torch.equal(a, b) for a, b in zip(play(one, 2), play(other, 2), strict=True))
+
+
+def test_restart_forgets_the_episodes_and_takes_over_the_statistics() -> None:
+    source = make(3)
+    play_random = torch.Generator().manual_seed(3)
+    for step in range(10):
+        source(torch.randn(3, 3, generator=play_random), torch.full((3,), step == 0))
+    one, other = make(2, seed=5), make(2, seed=6)
+    one(torch.randn(2, 3), torch.tensor([True, True]))
+    for reward in (one, other):
+        reward.restart(source.model, source)
+    before = clone(source.state_dict())
+    for step in range(5):
+        observation, first = torch.randn(2, 3), torch.full((2,), step == 0)
+        assert torch.equal(one(observation, first), other(observation, first))
+    assert not difference(before, source.state_dict())
