@@ -60,7 +60,7 @@ class MetricsWriter:
     """Appends measurements to a run's folder.
 
     A resumed run starts at the step of its checkpoint: lines beyond `start_step` are dropped, since those steps will
-    happen again, and `time` goes on from the last line that is kept. Write a step's line before its checkpoint.
+    happen again, and `time` goes on from the last line that is kept.
     """
 
     def __init__(

@@ -110,7 +110,7 @@ class Progress:
         bar = ProgressBar(total=max(self._total_steps, 1), completed=min(self._step, self._total_steps), width=24)
         first = Table.grid(padding=(0, 1))
         first.add_row(bar, Text(f"{self._share():6.1%}"), Text("  ".join(self._counts()), no_wrap=True))
-        return Group(first, Text("  ".join(self._measurements()), no_wrap=True, overflow="ellipsis"))
+        return Group(first, Text("  ".join(self._measurements())))
 
     def _share(self) -> float:
         return min(self._step / self._total_steps, 1.0) if self._total_steps > 0 else 1.0
