@@ -226,8 +226,10 @@ def _read_config(path: Path) -> tuple[Config, dict[str, Any]]:
 
 
 def _origin() -> dict[str, Any]:
+    from ngu import __version__
+
     return {
-        "ngu": version("ngu"),
+        "ngu": __version__,
         "torch": version("torch"),  # the installed version, without waiting for torch's import
         "python": platform.python_version(),
         "git_commit": _git_commit(),
