@@ -1,0 +1,491 @@
+"""One update against loops over the definitions; what it trains, what it leaves alone (paper, App. A and E)."""
+
+from __future__ import annotations
+
+import copy
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from conftest import make_tiny_config
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from oracles import clone, difference, epsilon_greedy_policy, transformed_retrace
+
+from ngu.config import Config, LearnerConfig
+from ngu.envs.protocol import EnvironmentSpec
+from ngu.learner import Learner, last_transitions, learning_rate, sequence_priority
+from ngu.mixture import betas, discounts
+from ngu.networks import AgentInput, RecurrentState
+from ngu.replay import Batch
+
+SPEC = EnvironmentSpec((4,), torch.float32, 3)
+CPU = torch.device("cpu")
+
+
+def make_learner(config: Config, seed: int = 0, spec: EnvironmentSpec = SPEC) -> Learner:
+    torch.manual_seed(seed)
+    learner = Learner(spec, config, CPU, torch.Generator().manual_seed(seed))
+    # Right after the start the two networks are the same, which would hide a mix-up.
+    with torch.no_grad():
+        for parameter in learner.target.parameters():
+            parameter.add_(0.3 * torch.randn_like(parameter))
+    return learner
+
+
+def make_batch(config: Config, batch: int = 6, seed: int = 0, lengths: list[int] | None = None) -> Batch:
+    """Random sequences of 1 to T steps, about half of them terminated."""
+    random = torch.Generator().manual_seed(seed)
+    steps = config.replay.trace_length
+
+    def normal(*shape: int) -> torch.Tensor:
+        return torch.randn(*shape, generator=random)
+
+    length = torch.randint(1, steps + 1, (batch,), generator=random) if lengths is None else torch.tensor(lengths)
+    time = torch.arange(steps).unsqueeze(1)
+    last = time == length - 1
+    row_action = torch.randint(0, 3, (steps + 1, batch), generator=random)
+    extrinsic, intrinsic = normal(steps + 1, batch), normal(steps + 1, batch).abs()
+    return Batch(
+        inputs=AgentInput(
+            observation=normal(steps + 1, batch, 4),
+            previous_action=row_action,
+            extrinsic=extrinsic,
+            intrinsic=intrinsic,
+            mixture=torch.randint(0, config.mixture.num_mixtures, (batch,), generator=random),
+        ),
+        state=RecurrentState(normal(batch, config.network.lstm_size), normal(batch, config.network.lstm_size)),
+        action=row_action[1:].clone(),
+        behaviour=torch.rand(steps, batch, generator=random) * 0.9 + 0.1,
+        extrinsic=extrinsic[1:].clone(),
+        intrinsic=intrinsic[1:].clone(),
+        terminated=last & (torch.rand(batch, generator=random) < 0.5),
+        valid=time < length,
+        length=length,
+        weight=torch.rand(batch, generator=random) * 0.9 + 0.1,
+        place=torch.arange(batch),
+        birth=torch.arange(batch),
+    )
+
+
+class Twin:
+    """The update of the Q-network once more: targets and priorities by loops, the gradient by autograd and Adam."""
+
+    def __init__(self, learner: Learner, batch: Batch) -> None:
+        config = learner.config
+        n = config.mixture.num_mixtures
+        beta = np.array(betas(n, config.mixture.beta))[batch.inputs.mixture.numpy()]
+        gamma = np.array(discounts(n, config.mixture.discount_max, config.mixture.discount_min))
+        network = copy.deepcopy(learner.network)
+        q, _ = network.unroll(batch.inputs, batch.state)
+        q_target, _ = learner.target.unroll(batch.inputs, batch.state)
+        targets = transformed_retrace(
+            q_target=q_target.detach().double().numpy(),
+            policy=np.apply_along_axis(
+                epsilon_greedy_policy, -1, q.detach().double().numpy(), config.learner.target_epsilon
+            ),
+            action=batch.action.numpy(),
+            behaviour=batch.behaviour.double().numpy(),
+            reward=batch.extrinsic.double().numpy() + beta * batch.intrinsic.double().numpy(),
+            gamma=gamma[batch.inputs.mixture.numpy()],
+            terminated=batch.terminated.numpy(),
+            length=batch.length.numpy(),
+            trace_decay=config.learner.retrace_lambda,
+            epsilon=0.0 if config.learner.value_transform == "identity" else config.learner.value_transform_epsilon,
+        )
+        total: torch.Tensor = torch.zeros(())
+        trained = 0
+        self.priority = []
+        for b, length in enumerate(batch.length.tolist()):
+            errors = []
+            for t in range(config.replay.burn_in, length):
+                taken = q[t, b, batch.action[t, b]]
+                total = total + batch.weight[b] * (taken - float(targets[t, b])) ** 2
+                errors.append(abs(targets[t, b] - taken.item()))
+                trained += 1
+            share = config.replay.priority_max_share
+            self.priority.append(share * max(errors) + (1 - share) * float(np.mean(errors)) if errors else 0.0)
+        loss = total / max(trained, 1) / 2
+        adam = torch.optim.Adam(network.parameters(), lr=config.learner.learning_rate, eps=config.learner.adam_epsilon)
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(network.parameters(), config.learner.clip_norm)
+        adam.step()
+        self.loss, self.weights = loss.item(), network.state_dict()
+
+
+@given(
+    seed=st.integers(0, 10_000),
+    mixtures=st.sampled_from([1, 3]),
+    transform=st.sampled_from(["identity", "signed-sqrt"]),
+    trace_decay=st.sampled_from([0.0, 0.97]),
+)
+@settings(max_examples=12)
+def test_an_update_equals_its_twin(seed: int, mixtures: int, transform: str, trace_decay: float) -> None:
+    config = make_tiny_config(
+        mixture__num_mixtures=mixtures, mixture__discount_min=0.9, learner__value_transform=transform,
+        learner__retrace_lambda=trace_decay,
+    )  # fmt: skip
+    learner, batch = make_learner(config, seed), make_batch(config, seed=seed)
+    twin = Twin(learner, batch)
+    update = learner.update(batch, 0)
+    assert update.applied.item()
+    assert update.priority.numpy() == pytest.approx(twin.priority, rel=1e-3, abs=1e-4)
+    assert learner.pop_statistics()["loss/retrace"] == pytest.approx(twin.loss, rel=1e-3)
+    for name, weight in learner.network.state_dict().items():
+        assert torch.allclose(weight, twin.weights[name], atol=2e-5), name
+
+
+def test_burn_in_steps_are_not_trained_but_carry_the_state() -> None:
+    """Their errors count neither in the loss nor in the priority. The gradient ends where the burn-in does."""
+    config = make_tiny_config(replay__burn_in=3)
+    learner, batch = make_learner(config), make_batch(config, lengths=[8, 5, 4, 3, 1, 8])
+    twin = Twin(learner, batch)
+    update = learner.update(batch, 0)
+    assert update.priority.numpy() == pytest.approx(twin.priority, rel=1e-3, abs=1e-4)
+    assert learner.pop_statistics()["loss/retrace"] == pytest.approx(twin.loss, rel=1e-3)
+
+
+# ------------------------------------------------------------------------------------------- by hand
+
+
+def constant_values(network: torch.nn.Module, values: list[float]) -> None:
+    """Makes a Q-network that says `values` whatever it sees."""
+    with torch.no_grad():
+        for parameter in network.parameters():
+            parameter.zero_()
+        mean = sum(values) / len(values)
+        network.value[2].bias.fill_(mean)
+        network.advantage[2].bias.copy_(torch.tensor(values) - mean)
+
+
+def priorities_by_hand(online: list[float], target: list[float], **changes: Any) -> list[float]:
+    """|TD error| of two steps, one terminal, one cut, with r_e = 1, r_i = 2, action 0, beta and gamma 1/2."""
+    config = make_tiny_config(
+        mixture__beta=0.5, mixture__discount_max=0.5, mixture__discount_min=0.5, learner__target_epsilon=0.03, **changes
+    )
+    learner = make_learner(config)
+    constant_values(learner.network, online)
+    constant_values(learner.target, target)
+    batch = make_batch(config, batch=2, lengths=[1, 1])
+    batch.extrinsic.fill_(1.0)
+    batch.intrinsic.fill_(2.0)
+    batch.action.fill_(0)
+    batch.terminated = torch.zeros_like(batch.terminated)
+    batch.terminated[0, 0] = True
+    priority: list[float] = learner.update(batch, 0).priority.tolist()
+    return priority
+
+
+def test_mistake_the_target_policy_is_epsilon_greedy_in_the_online_network() -> None:
+    """Not a softmax, and not greedy in the target network: the online network prefers action 1, the target action 2."""
+    _, cut = priorities_by_hand([0.0, 5.0, 1.0], [10.0, 20.0, 40.0])
+    next_value = 0.98 * 20.0 + 0.01 * 10.0 + 0.01 * 40.0
+    assert cut == pytest.approx(1 + 0.5 * 2 + 0.5 * next_value, rel=1e-4)
+
+
+def test_mistake_terminal_steps_do_not_bootstrap_and_time_limits_do() -> None:
+    terminal, cut = priorities_by_hand([0.0, 5.0, 1.0], [10.0, 10.0, 10.0])
+    assert terminal == pytest.approx(1 + 0.5 * 2, rel=1e-4)
+    assert cut == pytest.approx(1 + 0.5 * 2 + 0.5 * 10, rel=1e-4)
+
+
+def test_values_are_transformed_when_asked() -> None:
+    """h(r + gamma h^-1(Q)): with Q = h(8) = 2 + eps 8 the target is h(2 + 4)."""
+    eps = 1e-3
+    q = 2.0 + eps * 8
+    _, cut = priorities_by_hand([0.0, 5.0, 1.0], [q, q, q], learner__value_transform="signed-sqrt")
+    assert cut == pytest.approx(7**0.5 - 1 + eps * 6, rel=1e-4)
+
+
+@given(st.integers(0, 2**31), st.floats(0, 1))
+def test_priority_is_a_mixture_of_the_largest_and_the_mean_error(seed: int, share: float) -> None:
+    random = np.random.default_rng(seed)
+    errors, length = random.normal(size=(6, 4)), random.integers(1, 7, size=4)
+    valid = np.arange(6)[:, None] < length
+    expected = [
+        share * np.abs(errors[:n, b]).max() + (1 - share) * np.abs(errors[:n, b]).mean() for b, n in enumerate(length)
+    ]
+    assert sequence_priority(torch.tensor(errors), torch.tensor(valid), share).numpy() == pytest.approx(expected)
+
+
+# ------------------------------------------------------------------------------------------- what is trained
+
+
+def everything(learner: Learner) -> dict[str, Any]:
+    """Weights and optimiser state of all networks."""
+    state = learner.state_dict()
+    return clone({name: state[name] for name in ("network", "target", "novelty", "optimiser", "novelty_trainer")})
+
+
+def test_mistake_padded_steps_are_not_trained_on() -> None:
+    """Whatever lies behind a sequence's end, the update is the same to the last bit."""
+    config = make_tiny_config()
+    lengths = [1, 2, 3, 5, 7, 8]
+    one, other = make_learner(config), make_learner(config)
+    batch, padded = make_batch(config, lengths=lengths), make_batch(config, lengths=lengths)
+    random = torch.Generator().manual_seed(77)
+    for b, length in enumerate(lengths):
+        padded.inputs.observation[length + 1 :, b] = 100.0
+        padded.inputs.extrinsic[length + 1 :, b] = 1e6
+        padded.inputs.intrinsic[length + 1 :, b] = -1e6
+        padded.extrinsic[length:, b] = 1e6
+        padded.intrinsic[length:, b] = 1e6
+        padded.behaviour[length:, b] = 1e-6
+        padded.action[length:, b] = torch.randint(0, 3, (8 - length,), generator=random)
+        padded.terminated[length:, b] = True
+    left, right = one.update(batch, 0), other.update(padded, 0)
+    assert torch.allclose(left.priority, right.priority, rtol=1e-5)
+    for before, after in zip(one.network.parameters(), other.network.parameters(), strict=True):
+        assert torch.allclose(before, after, atol=1e-6)
+    assert not difference(dict(one.novelty.state_dict()), dict(other.novelty.state_dict()))
+
+
+@given(st.lists(st.integers(1, 20), min_size=1, max_size=6), st.integers(1, 7))
+def test_the_last_transitions_are_counted_from_the_end(lengths: list[int], count: int) -> None:
+    index, exists = last_transitions(torch.tensor(lengths), count)
+    for b, length in enumerate(lengths):
+        assert index[exists[:, b], b].tolist() == list(range(length))[-count:]
+        assert (index[:, b] >= 0).all()
+
+
+def test_mistake_the_last_five_transitions_train_the_novelty_not_the_first() -> None:
+    """Of a sequence of 7 steps these are the observations 2 to 7; 0 and 1 could be anything."""
+    config = make_tiny_config()
+    batch = make_batch(config, batch=4, lengths=[7, 7, 7, 7])
+
+    def novelty_after(change: int | None) -> dict[str, Any]:
+        learner, changed = make_learner(config), copy.deepcopy(batch)
+        if change is not None:
+            changed.inputs.observation[change] += 1.0
+        learner.update(changed, 0)
+        return clone(dict(learner.novelty.state_dict()))
+
+    unchanged = novelty_after(None)
+    for time in (0, 1, 8):
+        assert not difference(unchanged, novelty_after(time))
+    for time in (2, 3, 4, 5, 6, 7):
+        assert difference(unchanged, novelty_after(time))
+
+
+def test_mistake_inverse_dynamics_gets_the_action_between_its_two_observations() -> None:
+    config = make_tiny_config()
+    learner, batch = make_learner(config), make_batch(config, batch=3, lengths=[8, 4, 2])
+    inverse = copy.deepcopy(learner.novelty.inverse)
+    assert inverse is not None
+    losses, right = [], []
+    for b, length in enumerate([8, 4, 2]):
+        for t in range(max(0, length - 5), length):
+            x, y = batch.inputs.observation[t, b], batch.inputs.observation[t + 1, b]
+            logits = inverse(x.unsqueeze(0), y.unsqueeze(0))[0]
+            losses.append(-torch.log_softmax(logits, 0)[batch.action[t, b]].item())
+            right.append(logits.argmax().item() == batch.action[t, b].item())
+    learner.update(batch, 0)
+    metrics = learner.pop_statistics()
+    assert metrics["loss/inverse"] == pytest.approx(np.mean(losses), rel=1e-4)
+    assert metrics["inverse/accuracy"] == pytest.approx(np.mean(right))
+
+
+def test_rnd_is_trained_on_the_last_next_observations() -> None:
+    config = make_tiny_config(novelty__rnd_normalise=False)
+    learner, batch = make_learner(config), make_batch(config, batch=3, lengths=[8, 4, 2])
+    assert learner.novelty.rnd is not None
+    rows = [(t + 1, b) for b, length in enumerate([8, 4, 2]) for t in range(max(0, length - 5), length)]
+    seen = torch.stack([batch.inputs.observation[row] for row in rows])
+    expected = learner.novelty.rnd.error(seen).mean().item()
+    learner.update(batch, 0)
+    assert learner.pop_statistics()["loss/rnd"] == pytest.approx(expected, rel=1e-4)
+
+
+def test_mistake_every_network_is_given_to_an_optimiser() -> None:
+    config = make_tiny_config()
+    learner = make_learner(config)
+    before = everything(learner)
+    for step in range(3):
+        learner.update(make_batch(config, seed=step), 0)
+    after = everything(learner)
+
+    def moved(group: str) -> set[str]:
+        return {name for name, value in after[group].items() if not torch.equal(value, before[group][name])}
+
+    assert moved("network") == set(after["network"])
+    novelty = moved("novelty")
+    learned = {n for n in after["novelty"] if n.startswith("inverse.") or ".predictor." in n}
+    assert learned <= novelty
+    assert any(n.startswith("inverse.embedding.") for n in novelty)
+    assert not any(".target." in n for n in novelty), "RND's target is fixed"
+    assert moved("target") == set()
+
+
+def test_the_target_network_follows_every_period() -> None:
+    config = make_tiny_config(learner__target_period=3)
+    learner = make_learner(config)
+    for step in range(1, 8):
+        before = clone(dict(learner.target.state_dict()))
+        learner.update(make_batch(config, seed=step), 0)
+        followed = not difference(dict(learner.network.state_dict()), dict(learner.target.state_dict()))
+        kept = not difference(before, dict(learner.target.state_dict()))
+        assert (followed, kept) == ((True, False) if step % 3 == 0 else (False, True))
+
+
+# ------------------------------------------------------------------------------------------- cross mixture
+
+
+def test_a_crossed_sequence_is_trained_wholly_as_the_other_policy() -> None:
+    """One-hot, discount and reward: with two policies and ratio 1, exactly as if the other one had collected it."""
+    settings = {"mixture__num_mixtures": 2, "mixture__discount_min": 0.9}
+    crossed = make_learner(make_tiny_config(**settings, mixture__cross_mixture_ratio=1.0))
+    plain = make_learner(make_tiny_config(**settings))
+    batch = make_batch(crossed.config)
+    swapped = copy.deepcopy(batch)
+    swapped.inputs.mixture = 1 - swapped.inputs.mixture
+    left, right = crossed.update(batch, 0), plain.update(swapped, 0)
+    assert torch.equal(left.priority, right.priority)
+    assert not difference(everything(crossed), everything(plain))
+
+
+@pytest.mark.parametrize("ratio", [0.0, 0.25, 1.0])
+def test_the_share_of_crossed_sequences_and_an_even_choice_of_the_others(ratio: float) -> None:
+    """Priorities tell which policy a sequence was trained as: each policy's are known from learners that train it."""
+    settings = {"mixture__num_mixtures": 4, "mixture__discount_min": 0.9, "replay__trace_length": 4}
+    config = make_tiny_config(**settings, mixture__cross_mixture_ratio=ratio)
+    batch = make_batch(config, batch=1200)
+    by_policy = []
+    for policy in range(4):
+        as_policy = copy.deepcopy(batch)
+        as_policy.inputs.mixture.fill_(policy)
+        by_policy.append(make_learner(make_tiny_config(**settings)).update(as_policy, 0).priority)
+    priority = make_learner(config).update(batch, 0).priority
+    trained = (torch.stack(by_policy) - priority).abs().argmin(0)
+    shift = (trained - batch.inputs.mixture) % 4
+    share = np.bincount(shift.numpy(), minlength=4) / 1200
+    assert share == pytest.approx([1 - ratio, ratio / 3, ratio / 3, ratio / 3], abs=0.04)
+
+
+# ------------------------------------------------------------------------------------------- what is not finite
+
+
+BAD = [float("nan"), float("inf"), float("-inf")]
+
+
+@pytest.mark.parametrize("bad", BAD)
+@pytest.mark.parametrize("where", ["extrinsic", "intrinsic", "previous extrinsic", "recurrent state"])
+def test_a_non_finite_number_reaches_neither_weights_nor_priorities(where: str, bad: float) -> None:
+    config = make_tiny_config(mixture__num_mixtures=2)
+    learner = make_learner(config)
+    learner.update(make_batch(config, seed=1), 0)
+    learner.pop_statistics()
+    before = everything(learner)
+    batch = make_batch(config)
+    batch.inputs.mixture.fill_(1)
+    place = {
+        "extrinsic": batch.extrinsic,
+        "intrinsic": batch.intrinsic,
+        "previous extrinsic": batch.inputs.extrinsic,
+        "recurrent state": batch.state.cell,
+    }[where]
+    place[0, 2] = bad
+    update = learner.update(batch, 0)
+    after = everything(learner)
+    if where == "recurrent state" and not np.isnan(bad):
+        # An infinite cell is a finite hidden state: tanh bounds it.
+        assert all(torch.isfinite(value).all() for value in after["network"].values())
+        return
+    assert not update.applied.item()
+    assert torch.isnan(update.priority).all(), "replay must keep the old priorities"
+    for name in ("network", "target", "optimiser"):
+        assert not difference(before[name], after[name])
+    metrics = learner.pop_statistics()
+    assert metrics["learner/skipped_updates"] == 1
+    assert metrics["learner/skipped_in_a_row"] == 1
+    assert all(np.isfinite(value) for value in metrics.values())
+    assert learner.update(make_batch(config, seed=3), 0).applied.item()
+    metrics = learner.pop_statistics()
+    assert (metrics["learner/skipped_updates"], metrics["learner/skipped_in_a_row"]) == (1, 0)
+
+
+@pytest.mark.parametrize("bad", BAD)
+def test_a_non_finite_observation_reaches_no_weights_and_no_statistics(bad: float) -> None:
+    config = make_tiny_config()
+    learner = make_learner(config)
+    learner.update(make_batch(config, seed=1), 0)
+    before = everything(learner)
+    batch = make_batch(config, lengths=[8] * 6)
+    batch.inputs.observation[5, 2, 1] = bad
+    assert not learner.update(batch, 0).applied.item()
+    after = everything(learner)
+    # RND clips its inputs, so to its predictor an infinite number is a 5; NaN stays NaN.
+    untouched = "" if np.isnan(bad) else "inverse."
+    weights = [n for n in before["novelty"] if n.startswith(untouched) and ".inputs." not in n]
+    assert not difference({n: before["novelty"][n] for n in weights}, {n: after["novelty"][n] for n in weights})
+    for name in ("network", "target", "optimiser"):
+        assert not difference(before[name], after[name])
+    assert not difference(before["novelty_trainer"]["inverse"], after["novelty_trainer"]["inverse"])
+    assert all(torch.isfinite(value).all() for value in after["novelty"].values())
+    assert learner.pop_statistics()["learner/skipped_updates"] == 1
+
+
+def test_a_padded_non_finite_reward_is_harmless() -> None:
+    config = make_tiny_config()
+    learner, batch = make_learner(config), make_batch(config, lengths=[3] * 6)
+    batch.extrinsic[5, 1] = float("nan")
+    batch.intrinsic[6, 2] = float("inf")
+    assert learner.update(batch, 0).applied.item()
+
+
+# ------------------------------------------------------------------------------------------- schedule and state
+
+
+def test_the_learning_rate_falls_linearly_between_its_marks() -> None:
+    config = LearnerConfig(learning_rate=1e-3, learning_rate_final=1e-4, decay_from=100, decay_until=200)
+    rates = [learning_rate(config, step) for step in (0, 100, 150, 200, 10_000)]
+    assert rates == pytest.approx([1e-3, 1e-3, 5.5e-4, 1e-4, 1e-4])
+    assert learning_rate(LearnerConfig(learning_rate=2e-3, learning_rate_final=2e-3), 10**9) == 2e-3
+
+
+def test_a_decay_without_length_is_a_step() -> None:
+    config = LearnerConfig(learning_rate=1e-3, learning_rate_final=1e-4, decay_from=50, decay_until=50)
+    assert [learning_rate(config, step) for step in (49, 50, 51)] == [1e-3, 1e-3, 1e-4]
+
+
+def test_an_update_uses_the_rate_of_its_agent_steps() -> None:
+    """Adam's first step is as long as the rate: half the rate, half the way."""
+    config = make_tiny_config(
+        learner__learning_rate=4e-3, learner__learning_rate_final=1e-3, learner__decay_from=0, learner__decay_until=300
+    )
+    moves = []
+    for steps in (0, 200):
+        learner = make_learner(config)
+        before = clone(dict(learner.network.state_dict()))
+        learner.update(make_batch(config), steps)
+        moves.append(learner.network.state_dict()["value.2.bias"] - before["value.2.bias"])
+    assert (moves[1] / moves[0]).item() == pytest.approx(0.5, rel=1e-3)
+
+
+def test_a_saved_learner_goes_on_exactly() -> None:
+    config = make_tiny_config(mixture__num_mixtures=3, mixture__cross_mixture_ratio=0.5)
+    one = make_learner(config)
+    for step in range(4):
+        one.update(make_batch(config, seed=step), 0)
+    other = make_learner(config, seed=9)
+    other.load_state_dict(clone(one.state_dict()))
+    for step in range(4, 9):
+        left, right = (learner.update(make_batch(config, seed=step), 0) for learner in (one, other))
+        assert torch.equal(left.priority, right.priority)
+    assert not difference(one.state_dict(), other.state_dict())
+    assert one.pop_statistics() == other.pop_statistics()
+
+
+def test_statistics_are_means_since_the_last_call() -> None:
+    config = make_tiny_config()
+    single, twice = make_learner(config), make_learner(config)
+    first = single.update(make_batch(config, seed=1), 0)
+    one = single.pop_statistics()
+    single.update(make_batch(config, seed=2), 0)
+    two = single.pop_statistics()
+    twice.update(make_batch(config, seed=1), 0)
+    twice.update(make_batch(config, seed=2), 0)
+    both = twice.pop_statistics()
+    assert both["loss/retrace"] == pytest.approx((one["loss/retrace"] + two["loss/retrace"]) / 2)
+    assert both["learner/updates"] == 2
+    assert first.applied.item()
