@@ -89,6 +89,14 @@ def test_a_file_cut_anywhere_is_read_and_continued(cut: int, start_step: int, tm
         assert steps_in(folder) == [*range(min(complete, start_step + 1)), 20, 21]
 
 
+def test_a_last_line_that_lacks_only_its_end_counts(folder: RunFolder) -> None:
+    write(folder, range(3))
+    folder.metrics_path.write_bytes(folder.metrics_path.read_bytes()[:-1])
+    assert steps_in(folder) == [0, 1, 2]
+    write(folder, range(5, 6), start_step=4)
+    assert steps_in(folder) == [0, 1, 2, 5]
+
+
 @pytest.mark.parametrize("bad", [b'{"step": 1, "ti', b"\xff\xfe", b"[1]", b'{"time": 1}', b'{"step": "1"}', b""])
 def test_a_damaged_line_in_the_middle_is_named(folder: RunFolder, bad: bytes) -> None:
     write(folder, range(3))
@@ -190,8 +198,9 @@ def test_tensorboard_shows_the_same_past_as_the_lines(folder: RunFolder) -> None
     write(folder, range(0, 100, 10), tensorboard=True)
     with MetricsWriter(folder, start_step=50, tensorboard=True) as writer:
         writer.write(65, {"env/coverage": 0.75})
+        writer.write(75, {"env/coverage": 0.5})
         # Flushed with every line.
-        assert list(tensorboard_scalars(folder)) == steps_in(folder) == [0, 10, 20, 30, 40, 50, 65]
+        assert list(tensorboard_scalars(folder)) == steps_in(folder) == [0, 10, 20, 30, 40, 50, 65, 75]
     assert tensorboard_scalars(folder)[65] == 0.75
     assert tensorboard_scalars(folder)[50] == pytest.approx(0.05)
 

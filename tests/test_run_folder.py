@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import json
 import os
+import platform
 import resource
 import shlex
 import signal
@@ -132,7 +133,9 @@ def test_a_file_is_replaced_whole_or_not_at_all(tmp_path: Path) -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert path.read_bytes() == b"old"
     assert [entry.name for entry in tmp_path.iterdir()] == ["file"]
-    replace_file(path, b"new")
+    with path.open("rb") as reader:
+        replace_file(path, b"new")
+        assert reader.read() == b"old"  # who had it open sees no mixture
     assert path.read_bytes() == b"new"
 
 
@@ -161,8 +164,9 @@ def test_one_process_trains_into_a_folder_until_it_dies(tmp_path: Path) -> None:
         finally:
             holder.send_signal(signal.SIGKILL)
             holder.wait()
+    (path / "lock").write_text("process 123456789012 on a machine with a longer name than this one will ever have\n")
     with RunFolder.open(path, lock=True):
-        assert (path / "lock").read_text().startswith(f"process {os.getpid()} on ")
+        assert (path / "lock").read_text() == f"process {os.getpid()} on {platform.node()}\n"
 
 
 def test_the_lock_is_held_from_creation_to_closing(tmp_path: Path) -> None:

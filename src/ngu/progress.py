@@ -78,8 +78,8 @@ class Progress:
             return
         self._next_sample = now + _SAMPLE_PERIOD
         self._samples.append((now, step, updates))
-        # The oldest sample is the last one outside the window, so that slow steps have a rate too.
-        while len(self._samples) > 2 and self._samples[1][0] <= now - _RATE_WINDOW:
+        # Two always stay, so that slow steps have a rate too.
+        while len(self._samples) > 2 and self._samples[0][0] < now - _RATE_WINDOW:
             self._samples.popleft()
         if self._live is not None:
             self._live.update(self._render(), refresh=True)
