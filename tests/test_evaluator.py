@@ -1,0 +1,145 @@
+"""Evaluation on held-out environments: a plain loop as the twin, and that it changes nothing (paper, App. A)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from conftest import make_tiny_config
+from oracles import clone, difference
+
+from ngu.config import Config
+from ngu.envs import DiscoMaze
+from ngu.evaluator import Evaluator
+from ngu.networks import AgentInput
+from ngu.novelty.reward import IntrinsicReward
+from ngu.runners.local import LocalRunner
+
+CPU = torch.device("cpu")
+
+
+def trained(steps: int = 40, **changes: Any) -> LocalRunner:
+    runner = LocalRunner(make_tiny_config(**changes), CPU)
+    for _ in range(steps):
+        runner.advance()
+    return runner
+
+
+def evaluate(runner: LocalRunner, evaluator: Evaluator | None = None) -> dict[str, float]:
+    evaluator = evaluator or Evaluator(runner.config, runner.agent.learner, CPU)
+    return evaluator.evaluate(runner.agent.learner, runner.agent.actor.novelty)
+
+
+@torch.no_grad()
+def by_hand(runner: LocalRunner, policy: int, count: int) -> dict[str, float]:
+    """Greedy episodes, one environment after the other, written down as lists."""
+    config, learner = runner.config, runner.agent.learner
+    settings = config.evaluation
+    policies = [0, 1] if config.mixture.num_mixtures == 2 else [0]
+    envs = settings.num_envs * len(policies)
+    env = DiscoMaze(envs, config.env.maze_size, config.env.maze_step_cap, config.env.maze_pool, CPU)
+    novelty = IntrinsicReward(env.spec, envs, config.novelty, model=learner.novelty)
+    novelty.moments.load_state_dict(runner.agent.actor.novelty.moments.state_dict())
+    mixture = torch.tensor([p for p in policies for _ in range(settings.num_envs)])
+    step = env.reset(settings.seed)
+    intrinsic = novelty(step.observation, step.first)
+    state = learner.network.initial_state(envs)
+    previous = torch.full((envs,), -1)
+    coverage: list[list[float]] = [[step.info["coverage"][e].item()] for e in range(envs)]
+    ended = [False] * envs
+    for _ in range(settings.max_steps):
+        inputs = AgentInput(step.observation.clone(), previous, step.reward.clone(), intrinsic, mixture)
+        q, state = learner.network.step(inputs, state)
+        previous = q.argmax(-1)
+        env.maintain()
+        env.send(previous)
+        step = env.recv()
+        intrinsic = torch.where(step.terminated, 0.0, novelty(step.observation, step.first))
+        state.hidden[step.first] = 0.0
+        state.cell[step.first] = 0.0
+        previous = torch.where(step.first, -1, previous)
+        for e in range(envs):
+            if not ended[e]:
+                coverage[e].append(step.info["coverage"][e].item())
+            ended[e] = ended[e] or bool(step.ended[e])
+    mine = range(policy * count, (policy + 1) * count)
+    result = {f"coverage@{mark}": sum(coverage[e][: mark + 1][-1] for e in mine) / count for mark in settings.marks}
+    return result | {"length": sum(len(coverage[e]) - 1 for e in mine) / count, "return": 0.0}
+
+
+@pytest.mark.parametrize("mixtures", [1, 2])
+def test_it_equals_a_plain_loop(mixtures: int) -> None:
+    runner = trained(80, mixture__num_mixtures=mixtures, evaluation__num_envs=16, evaluation__marks=(1, 3, 12))
+    results = evaluate(runner)
+    names = {1: ["explore"], 2: ["exploit", "explore"]}[mixtures]
+    expected = {
+        f"eval/{name}/{key}": value
+        for policy, name in enumerate(names)
+        for key, value in by_hand(runner, policy, 16).items()
+    }
+    assert results.keys() == expected.keys()
+    assert results == pytest.approx(expected, rel=1e-5)
+    assert results["eval/explore/coverage@12"] > 0
+
+
+def test_evaluating_twice_gives_the_same() -> None:
+    runner = trained()
+    evaluator = Evaluator(runner.config, runner.agent.learner, CPU)
+    first = evaluate(runner, evaluator)
+    assert evaluate(runner, evaluator) == first
+    assert evaluate(runner) == first, "nor does it depend on what the evaluator did before"
+
+
+def test_evaluating_with_an_epsilon_is_repeatable_too() -> None:
+    runner = trained(evaluation__epsilon=0.5)
+    evaluator = Evaluator(runner.config, runner.agent.learner, CPU)
+    assert evaluate(runner, evaluator) == evaluate(runner, evaluator)
+
+
+def test_epsilon_one_is_random_and_the_seed_says_which_mazes() -> None:
+    runner = trained(evaluation__epsilon=1.0, evaluation__num_envs=64)
+    other = trained(evaluation__epsilon=1.0, evaluation__num_envs=64, evaluation__seed=5)
+    assert evaluate(runner) != evaluate(other)
+    # Half of the neighbours of a maze's cell are walls, or more: a random walk ends soon.
+    assert 1.0 <= evaluate(runner)["eval/explore/length"] < 4.0
+
+
+def test_evaluating_changes_neither_actor_nor_learner() -> None:
+    """Training with evaluations in between is the same training, to the last bit."""
+    runner, undisturbed = trained(), trained()
+    evaluator = Evaluator(runner.config, runner.agent.learner, CPU)
+    before = clone(runner.state_dict())
+    evaluate(runner, evaluator)
+    assert not difference(before, runner.state_dict())
+    for _ in range(20):
+        runner.advance()
+        undisturbed.advance()
+        evaluate(runner, evaluator)
+    assert not difference(undisturbed.state_dict(), runner.state_dict())
+
+
+def test_it_plays_with_the_weights_it_is_given() -> None:
+    """Networks that always go one way: an evaluator made long before reports what a new one reports."""
+    runner = LocalRunner(make_tiny_config(evaluation__num_envs=32), CPU)
+    early = Evaluator(runner.config, runner.agent.learner, CPU)
+    lengths = []
+    for action in range(4):
+        with torch.no_grad():
+            runner.agent.learner.network.advantage[2].bias.copy_(100.0 * (torch.arange(4) == action))
+        results = evaluate(runner, early)
+        assert results == evaluate(runner)
+        lengths.append(results["eval/explore/length"])
+    assert len(set(lengths)) > 1
+
+
+def test_held_out_mazes_are_not_those_of_training() -> None:
+    config: Config = make_tiny_config(env__num_envs=16, evaluation__num_envs=16)
+    runner = LocalRunner(config, CPU)
+    runner.advance()
+    evaluator = Evaluator(config, runner.agent.learner, CPU)
+    evaluate(runner, evaluator)
+    held_out, training = evaluator.env, runner.agent.env
+    assert isinstance(held_out, DiscoMaze)
+    assert isinstance(training, DiscoMaze)
+    assert not torch.equal(held_out.walls, training.walls)

@@ -1,0 +1,219 @@
+"""The local runner: the order of acting and learning, the same bytes for the same seed, exact resumption."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from conftest import make_tiny_config
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from oracles import clone, difference
+
+from ngu.runners.local import LocalRunner
+
+CPU = torch.device("cpu")
+
+
+def make_runner(**changes: Any) -> LocalRunner:
+    return LocalRunner(make_tiny_config(**changes), CPU)
+
+
+def advance(runner: LocalRunner, steps: int) -> LocalRunner:
+    for _ in range(steps):
+        runner.advance()
+    return runner
+
+
+def resumed(state: dict[str, Any], **changes: Any) -> LocalRunner:
+    runner = make_runner(**changes)
+    runner.load_state_dict(state)
+    return runner
+
+
+# ------------------------------------------------------------------------------------------- same seed, same bytes
+
+
+VARIANTS: dict[str, dict[str, Any]] = {
+    "plain": {},
+    "mixtures": {"mixture__num_mixtures": 4, "mixture__discount_min": 0.9, "mixture__cross_mixture_ratio": 0.5},
+    "meta-episodes": {"novelty__episodes_per_memory": 3},
+    "rnd-only": {"novelty__episodic": False},
+    "no-rnd": {"novelty__lifelong": False},
+    "random-projection": {"novelty__controllable_states": "random"},
+    "burn-in": {"replay__burn_in": 2},
+}
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_the_same_seed_gives_the_same_bytes(name: str) -> None:
+    one = advance(make_runner(**VARIANTS[name]), 60)
+    torch.manual_seed(12345)  # PyTorch's own random state has no say in it
+    other = advance(make_runner(**VARIANTS[name]), 60)
+    assert one.agent.learner.updates > 3
+    assert not difference(one.state_dict(), other.state_dict())
+    assert one.pop_statistics() == other.pop_statistics()
+
+
+def test_another_seed_gives_another_run() -> None:
+    one, other = (advance(make_runner(run__seed=seed), 30) for seed in (0, 1))
+    for part in ("network", "novelty"):
+        assert difference(one.state_dict()["learner"][part], other.state_dict()["learner"][part])
+    assert difference(one.state_dict()["replay"], other.state_dict()["replay"])
+
+
+@pytest.mark.parametrize("name", VARIANTS)
+def test_a_resumed_run_equals_an_uninterrupted_one_byte_for_byte(name: str) -> None:
+    whole = advance(make_runner(**VARIANTS[name]), 70)
+    first = advance(make_runner(**VARIANTS[name]), 33)
+    second = advance(resumed(clone(first.state_dict()), **VARIANTS[name]), 37)
+    assert second.steps == whole.steps
+    assert not difference(whole.state_dict(), second.state_dict())
+    assert whole.pop_statistics() == second.pop_statistics()
+
+
+@given(st.lists(st.integers(1, 25), min_size=1, max_size=3))
+@settings(max_examples=5)
+def test_it_may_be_interrupted_at_any_moment_and_more_than_once(pieces: list[int]) -> None:
+    runner = make_runner()
+    for steps in pieces:
+        advance(runner, steps)
+        runner = resumed(clone(runner.state_dict()))
+    assert not difference(advance(make_runner(), sum(pieces)).state_dict(), runner.state_dict())
+
+
+def test_a_run_saved_before_it_began_begins_as_usual() -> None:
+    runner = resumed(clone(make_runner().state_dict()))
+    assert not difference(advance(make_runner(), 20).state_dict(), advance(runner, 20).state_dict())
+
+
+def test_saving_changes_nothing() -> None:
+    saved, unsaved = make_runner(), make_runner()
+    for _ in range(40):
+        saved.advance()
+        unsaved.advance()
+        clone(saved.state_dict())
+    assert not difference(unsaved.state_dict(), saved.state_dict())
+
+
+# ------------------------------------------------------------------------------------------- acting and learning
+
+
+@pytest.mark.parametrize("ratio", [0.25, 1.5, 20.0])
+def test_trained_steps_keep_their_ratio_to_collected_steps(ratio: float) -> None:
+    runner = make_runner(learner__replay_ratio=ratio)
+    started = None
+    for _ in range(60):
+        runner.advance()
+        if started is None and int(runner.agent.replay.count()) >= 20:
+            started = runner.steps
+        updates = runner.agent.learner.updates
+        if started is None:
+            assert updates == 0
+        else:
+            trained, collected = updates * 8 * 8, runner.steps - started
+            assert trained <= ratio * collected < trained + 8 * 8
+    assert started is not None
+    assert runner.agent.learner.updates > 0
+
+
+def test_learning_waits_for_the_minimum_of_sequences() -> None:
+    runner = make_runner(replay__min_sequences=150)
+    while int(runner.agent.replay.count()) < 150:
+        assert runner.agent.learner.updates == 0
+        runner.advance()
+    advance(runner, 20)
+    assert runner.agent.learner.updates > 0
+
+
+def test_the_actor_gets_new_weights_every_period_and_not_in_between() -> None:
+    runner = make_runner(actor__update_period=6, replay__min_sequences=1, learner__replay_ratio=20.0)
+    last = clone(dict(runner.agent.actor.network.state_dict()))
+    for step in range(1, 31):
+        runner.advance()
+        now = dict(runner.agent.actor.network.state_dict())
+        if step % 6:
+            assert not difference(last, now)
+        else:
+            assert not difference(dict(runner.agent.learner.network.state_dict()), now)
+            assert step == 6 or difference(last, now)
+        last = clone(now)
+
+
+def test_new_priorities_arrive_in_replay() -> None:
+    runner = make_runner()
+    while runner.agent.learner.updates == 0:
+        runner.advance()
+    priority = runner.agent.replay.priority
+    assert len(set(priority[priority > 0].tolist())) > 1
+
+
+def test_steps_count_every_step_of_every_environment() -> None:
+    assert advance(make_runner(), 7).steps == 7 * 8
+
+
+def test_actors_share_out_policies_and_epsilons() -> None:
+    runner = make_runner(mixture__num_mixtures=3, mixture__discount_min=0.9)
+    actor = runner.agent.actor
+    assert actor.mixture.tolist() == [0, 1, 2, 0, 1, 2, 0, 1]
+    assert actor.epsilon.tolist() == pytest.approx([0.4 ** (1 + 8 * j / 7) for j in range(8)])
+    assert torch.equal(runner.agent.replay.mixture, actor.mixture)
+
+
+# ------------------------------------------------------------------------------------------- without the replay
+
+
+def test_without_a_saved_replay_it_fills_up_again_before_it_learns() -> None:
+    runner = advance(make_runner(), 40)
+    state = clone(runner.state_dict())
+    del state["replay"]
+    other = resumed(state)
+    updates = other.agent.learner.updates
+    assert updates == runner.agent.learner.updates > 0
+    assert int(other.agent.replay.count()) == 0
+    while int(other.agent.replay.count()) < 20:
+        assert other.agent.learner.updates == updates
+        other.advance()
+    started = other.steps
+    advance(other, 30)
+    trained = (other.agent.learner.updates - updates) * 64
+    assert trained <= 1.25 * (other.steps - started) < trained + 64
+    assert trained > 0
+
+
+def test_without_a_saved_replay_no_sequence_begins_in_the_middle_of_an_episode() -> None:
+    """The first rows after resuming belong to episodes whose recurrent state at the start is not there."""
+    state = clone(advance(make_runner(), 40).state_dict())
+    del state["replay"]
+    runner = advance(resumed(state), 30)
+    replay = runner.agent.replay
+    batch = replay.sample(int(replay.count()))
+    zero_state = ~batch.state.hidden.any(1)
+    assert (batch.inputs.previous_action[0, zero_state] == -1).all()
+
+
+# ------------------------------------------------------------------------------------------- what is not finite
+
+
+def test_a_poisoned_replay_stops_no_run_and_reaches_nothing() -> None:
+    """Every sampled sequence holds NaN for a while: updates are skipped and counted, weights and priorities stay."""
+    runner = advance(make_runner(), 40)
+    replay, learner = runner.agent.replay, runner.agent.learner
+    network, priority = clone(dict(learner.network.state_dict())), replay.priority.clone()
+    healthy = replay.extrinsic.clone()
+    replay.extrinsic.fill_(float("nan"))
+    updates = learner.updates
+    while learner.updates < updates + 2:
+        runner.advance()
+    assert not difference(network, dict(learner.network.state_dict()))
+    assert torch.isfinite(replay.priority).all()
+    old = (priority > 0) & (replay.priority > 0)
+    assert torch.equal(replay.priority[old], priority[old])
+    metrics = runner.pop_statistics()
+    assert metrics["learner/skipped_updates"] == metrics["learner/skipped_in_a_row"] == 2
+    replay.extrinsic.copy_(healthy)
+    replay.extrinsic.nan_to_num_(0.0)
+    advance(runner, 20)
+    assert runner.pop_statistics()["learner/skipped_in_a_row"] == 0
+    assert difference(network, dict(learner.network.state_dict()))
