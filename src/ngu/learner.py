@@ -81,8 +81,8 @@ def retrace_loss(
     """The Q-network's loss, and the TD errors [T, B] without gradient.
 
     The reward of policy i is r_e + beta_i r_i. The target policy is epsilon-greedy with respect to the online network,
-    its values come from the target network. A sequence's squared errors are weighed by its importance and averaged
-    over the steps that are trained, as in R2D2.
+    its values come from the target network. Squared errors are weighed by their sequence's importance and summed over
+    the steps that are trained and over the batch (see `GuardedAdam` for why they are not averaged).
 
     Args:
         q, q_target: [T+1, B, A]
@@ -102,7 +102,7 @@ def retrace_loss(
     )
     taken = q[:-1].gather(-1, action.unsqueeze(-1)).squeeze(-1)
     td_error = torch.where(trained, target - taken, 0.0)
-    loss = (td_error.square() * weight).sum() / trained.sum().clamp_min(1) / 2
+    loss = (td_error.square() * weight).sum()
     return loss, td_error.detach()
 
 

@@ -25,6 +25,10 @@ class StepReport:
 class GuardedAdam:
     """Adam with gradient clipping by norm, dynamic loss scaling for fp16, and a guard against non-finite numbers.
 
+    Give it a loss that is summed over the batch, not averaged. Adam does not care for a loss's scale as long as its
+    epsilon (1e-4 in the paper) is small beside the gradients of single weights, and a clip at norm 40 means something
+    only for sums. With a mean, epsilon swallowed the gradients of large layers and the 21x21 maze was not learned.
+
     If the loss or any gradient is not finite, weights and moments stay as they are. PyTorch's fused Adam takes that
     decision on the device (`found_inf`), so a CUDA graph can hold the whole step.
     """
@@ -45,7 +49,7 @@ class GuardedAdam:
         self.clip_norm = config.clip_norm
         self.learning_rate = torch.tensor(learning_rate, dtype=torch.float32, device=device)
         self.loss_scaling = loss_scaling
-        self.scale = torch.tensor(2.0**14 if loss_scaling else 1.0, device=device)
+        self.scale = torch.tensor(1.0, device=device)
         self.good_steps = torch.zeros((), dtype=torch.int64, device=device)
         self.adam = torch.optim.Adam(
             self.parameters,
@@ -90,7 +94,7 @@ class GuardedAdam:
         self.good_steps.copy_(torch.where(finite, self.good_steps + 1, 0))
         grow = self.good_steps >= self.growth_interval
         factor = torch.where(finite, torch.where(grow, 2.0, 1.0), 0.5)
-        self.scale.copy_((self.scale * factor).clamp(1.0, 2.0**24))
+        self.scale.copy_((self.scale * factor).clamp(2.0**-24, 2.0**24))
         self.good_steps.copy_(torch.where(grow, 0, self.good_steps))
 
     def state_dict(self) -> dict[str, Any]:

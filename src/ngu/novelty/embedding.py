@@ -104,7 +104,7 @@ class EmbeddingSnapshots(nn.Module):
 
 
 def inverse_dynamics_loss(logits: Tensor, action: Tensor, valid: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-    """Mean cross entropy over valid transitions, with the accuracy and, for scale, the commonest action's share.
+    """Cross entropy summed over valid transitions, with the accuracy and, for scale, the commonest action's share.
 
     Args:
         logits: [B, A]
@@ -115,7 +115,7 @@ def inverse_dynamics_loss(logits: Tensor, action: Tensor, valid: Tensor) -> tupl
     # Padded rows may hold any action; they are replaced before the loss looks at them.
     safe_action = torch.where(valid, action, 0)
     each = nn.functional.cross_entropy(logits, safe_action, reduction="none")
-    loss = torch.where(valid, each, 0.0).sum() / count
+    loss = torch.where(valid, each, 0.0).sum()
     right = ((logits.argmax(-1) == safe_action) & valid).sum() / count
     actions = torch.arange(logits.shape[-1], device=action.device)
     majority = ((safe_action.unsqueeze(-1) == actions) & valid.unsqueeze(-1)).sum(0).max() / count

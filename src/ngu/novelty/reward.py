@@ -112,7 +112,7 @@ class NoveltyTrainer:
             self.model.rnd.observe(next_observation, valid)
             with autocast(action.device, self.precision):
                 error = self.model.rnd.error(next_observation)
-            loss = torch.where(valid, error, 0.0).sum() / valid.sum().clamp_min(1)
+            loss = torch.where(valid, error, 0.0).sum()
             step = self.rnd.step(loss)
             values |= {"loss/rnd": loss.detach()}
             applied = applied & step.applied
