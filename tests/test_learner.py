@@ -95,7 +95,6 @@ class Twin:
             epsilon=0.0 if config.learner.value_transform == "identity" else config.learner.value_transform_epsilon,
         )
         total: torch.Tensor = torch.zeros(())
-        trained = 0
         self.priority = []
         for b, length in enumerate(batch.length.tolist()):
             errors = []
@@ -103,10 +102,9 @@ class Twin:
                 taken = q[t, b, batch.action[t, b]]
                 total = total + batch.weight[b] * (taken - float(targets[t, b])) ** 2
                 errors.append(abs(targets[t, b] - taken.item()))
-                trained += 1
             share = config.replay.priority_max_share
             self.priority.append(share * max(errors) + (1 - share) * float(np.mean(errors)) if errors else 0.0)
-        loss = total / max(trained, 1) / 2
+        loss = total
         adam = torch.optim.Adam(network.parameters(), lr=config.learner.learning_rate, eps=config.learner.adam_epsilon)
         loss.backward()
         torch.nn.utils.clip_grad_norm_(network.parameters(), config.learner.clip_norm)
@@ -282,7 +280,7 @@ def test_mistake_inverse_dynamics_gets_the_action_between_its_two_observations()
             right.append(logits.argmax().item() == batch.action[t, b].item())
     learner.update(batch, 0)
     metrics = learner.pop_statistics()
-    assert metrics["loss/inverse"] == pytest.approx(np.mean(losses), rel=1e-4)
+    assert metrics["loss/inverse"] == pytest.approx(np.sum(losses), rel=1e-4)
     assert metrics["inverse/accuracy"] == pytest.approx(np.mean(right))
 
 
@@ -292,7 +290,7 @@ def test_rnd_is_trained_on_the_last_next_observations() -> None:
     assert learner.novelty.rnd is not None
     rows = [(t + 1, b) for b, length in enumerate([8, 4, 2]) for t in range(max(0, length - 5), length)]
     seen = torch.stack([batch.inputs.observation[row] for row in rows])
-    expected = learner.novelty.rnd.error(seen).mean().item()
+    expected = learner.novelty.rnd.error(seen).sum().item()
     learner.update(batch, 0)
     assert learner.pop_statistics()["loss/rnd"] == pytest.approx(expected, rel=1e-4)
 
