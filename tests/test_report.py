@@ -173,7 +173,7 @@ def test_page_shows_the_numbers_of_the_metrics(runs: Path, page: Page) -> None:
     }
     agent = page.cells("agent")
     assert agent[1:3] == [percent(values[f"eval/explore/coverage@{mark}"]) for mark in (3, 12)]
-    assert agent[3] == "seed 0, 400 steps of training"
+    assert agent[3] == f"seed 0, 400 steps in {duration(values['time'])}"
 
 
 def test_scripted_policies_stand_beside_the_agent(page: Page) -> None:
@@ -195,6 +195,12 @@ def test_pictures_show_a_maze_and_a_map(page: Page) -> None:
     assert ((drawn == drawn[0, 0]).all(-1) == ~open_cells).all()
     start = drawn[(seen == PALETTE[6]).all(-1)]
     assert start.tolist() == [[68, 1, 84]]  # the first of viridis
+
+
+def test_no_label_is_left_in_the_language_of_formulas(page: Page) -> None:
+    """Losses fall by orders of magnitude, so their axes are logarithmic, with plain numbers."""
+    assert "mathdefault" not in page.source
+    assert "$" not in page.text
 
 
 def test_settings_are_explained_and_changes_are_marked(runs: Path, page: Page) -> None:
@@ -269,8 +275,10 @@ def test_runs_that_share_preset_and_variant_are_one_line_with_a_band(runs: Path,
     values = [last_values(runs / f"ngu-{seed}")["eval/explore/coverage@12"] for seed in range(3)]
     cells = page.cells("learned controllable states")
     assert cells[2] == f"{percent(float(np.mean(values)))} ({percent(min(values))} to {percent(max(values))})"
-    assert cells[3] == "3 seeds (0, 1, 2), 400 steps of training"
-    assert page.cells("RND alone")[3] == "seed 0, 400 steps of training"
+    times = sorted(last_values(runs / f"ngu-{seed}")["time"] for seed in range(3))
+    assert cells[3].startswith(f"3 seeds (0, 1, 2), 400 steps in {duration(times[0])}")
+    assert cells[3].endswith(duration(times[-1]))
+    assert page.cells("RND alone")[3].startswith("seed 0, 400 steps in ")
     for seed in range(3):
         assert page.cells(f"ngu-{seed}")[1] == f"ngu, seed {seed}"
 

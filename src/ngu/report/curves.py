@@ -21,6 +21,7 @@ from ngu.report.style import (
     Theme,
     house_style,
     label_ends,
+    log_axis,
     share_axis,
     steps_axis,
     style_axes,
@@ -66,9 +67,9 @@ PANELS = (
         share=True,
     ),
     Panel(
-        "Intrinsic reward while training",
+        f"Intrinsic reward {INTRINSIC} while training",
         "reward per step",
-        (Line("novelty/reward", INTRINSIC), Line("novelty/episodic", "episodic part", dashed=True)),
+        (Line("novelty/reward", "reward"), Line("novelty/episodic", "episodic part", dashed=True)),
     ),
     Panel(f"Life-long modulator {ALPHA}, before its clip", ALPHA, (Line("novelty/alpha", ALPHA),)),
     Panel(
@@ -152,7 +153,7 @@ def panel_figure(panel: Panel, groups: Sequence[Group], theme: Theme) -> Figure 
     if panel.share:
         share_axis(ax)
     elif values.min() > 0 and values.max() / values.min() > _BIG_RATIO:
-        ax.set_yscale("log")
+        log_axis(ax)
     elif values.min() >= 0:
         ax.set_ylim(0, max(float(values.max()) * 1.08, 1e-9))
     label_ends(ax, labels, _AXES_HEIGHT)

@@ -26,7 +26,7 @@ from ngu.report.results import Floats
 from ngu.run_folder import RunFolder
 
 _MOST_MAZES_MADE_AHEAD = 4096
-_CELLS_TO_PLAY = 7_000_000
+_CELLS_TO_PLAY = 5_000_000
 """So many cells of mazes are looked at, at most, in the episodes of `play_evaluation`."""
 _CPU = torch.device("cpu")
 

@@ -37,6 +37,7 @@ table { border-collapse: collapse; width: 100%; font-size: .92rem; margin: .75re
 th, td { text-align: left; padding: .35rem .8rem .35rem 0; border-bottom: 1px solid var(--grid); vertical-align: top; }
 th { color: var(--muted); font-weight: 600; }
 td.value { white-space: nowrap; }
+td.long { min-width: 20rem; }
 tr.agent td { font-weight: 600; }
 tr.changed td { color: var(--series-1); }
 .bar { position: relative; min-width: 9rem; padding-left: .5rem; }
@@ -125,8 +126,9 @@ def text(content: str) -> str:
     return f"<td>{escape(content)}</td>"
 
 
-def code(content: str) -> str:
-    return f"<td><code>{escape(content)}</code></td>"
+def code(content: str, *, wraps: bool = False) -> str:
+    kind = "long" if wraps else "value"
+    return f'<td class="{kind}"><code>{escape(content)}</code></td>'
 
 
 def bar(share: float | None, content: str) -> str:

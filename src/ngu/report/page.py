@@ -28,6 +28,8 @@ from ngu.report.results import Results, read_sources, write_file
 from ngu.report.settings import glossary_section, origin_section, settings_section
 from ngu.report.style import LIGHT, PAGE, house_style, to_png, to_svg
 
+_TIMES = "\N{NO-BREAK SPACE}x\N{NO-BREAK SPACE}"
+
 
 def write_report(sources: Sequence[Path], out: Path) -> Path:
     """Writes one self-contained HTML page about run folders, results files, or folders of them.
@@ -70,7 +72,7 @@ def _page(results: Sequence[Results], groups: Sequence[Group]) -> str:
 
 def _title(groups: Sequence[Group]) -> str:
     sizes = {run.maze[0] for group in groups for run in group.runs if run.maze}
-    size = f"{(only := sizes.pop())} x {only} " if len(sizes) == 1 else ""
+    size = f"{(only := sizes.pop())}{_TIMES}{only} " if len(sizes) == 1 else ""
     return f"Never Give Up on the {size}Random Disco Maze"
 
 
@@ -192,9 +194,7 @@ def _coverage_table(groups: Sequence[Group], marks: dict[str, list[int]]) -> str
             for mark, values in finals.items():
                 spread = f" ({percent(min(values))} to {percent(max(values))})" if len(values) > 1 else ""
                 cells.append(markup.bar(means[mark], percent(means[mark] or 0.0) + spread))
-            ends = sorted({run.steps for run in group.runs})
-            trained = f"{ends[0]:,}" if len(ends) == 1 else f"{ends[0]:,} to {ends[-1]:,}"
-            cells.append(markup.text(f"{group.seeds}, {trained} steps of training"))
+            cells.append(markup.text(f"{group.seeds}, {_trained(group)}"))
             entries.append((means[columns[-1]] or 0.0, markup.row(cells, "agent")))
     maze = common_maze(groups)
     if maze:
@@ -206,6 +206,14 @@ def _coverage_table(groups: Sequence[Group], marks: dict[str, list[int]]) -> str
     entries.sort(key=lambda entry: -entry[0])
     head = ["policy", *(f"after {mark} steps" for mark in columns), "over"]
     return markup.table(head, [row for _, row in entries])
+
+
+def _trained(group: Group) -> str:
+    """How long the runs of a group trained: '400 steps in 1.2 s to 1.4 s'."""
+    steps = sorted({run.steps for run in group.runs})
+    times = list(dict.fromkeys(duration(seconds) for seconds in sorted(run.seconds for run in group.runs)))
+    words = f"{steps[0]:,}" if len(steps) == 1 else f"{steps[0]:,} to {steps[-1]:,}"
+    return f"{words} steps in {times[0]}" + (f" to {times[-1]}" if len(times) > 1 else "")
 
 
 # Episodes

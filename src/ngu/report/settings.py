@@ -93,7 +93,7 @@ def origin_section(results: Sequence[Results]) -> str:
             [
                 markup.text(run.path.name),
                 markup.text(f"{run.variant}, seed {run.seed}"),
-                *(markup.code(run.origin.get(name, "")) for name in columns),
+                *(markup.code(run.origin.get(name, ""), wraps=name == "command") for name in columns),
             ]
         )
         for run in results

@@ -17,7 +17,7 @@ from typing import Any
 import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, MaxNLocator, PercentFormatter
+from matplotlib.ticker import FuncFormatter, MaxNLocator, NullFormatter, PercentFormatter
 
 FONT_SIZE = 9.0
 ALPHA = "\N{GREEK SMALL LETTER ALPHA}"
@@ -60,6 +60,7 @@ _STYLE: dict[Any, Any] = {
     "font.family": "DejaVu Sans",
     "font.size": FONT_SIZE,
     "axes.titlesize": FONT_SIZE + 1,
+    "axes.titlepad": 10,
     "axes.labelsize": FONT_SIZE,
     "xtick.labelsize": FONT_SIZE - 0.5,
     "ytick.labelsize": FONT_SIZE - 0.5,
@@ -103,6 +104,13 @@ def steps_axis(ax: Axes, end: float) -> None:
     ax.set_xlim(0, max(end, 1.0))
     ax.xaxis.set_major_locator(MaxNLocator(5))
     ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _position: short_number(value)))
+
+
+def log_axis(ax: Axes) -> None:
+    """A logarithmic vertical axis with plain numbers."""
+    ax.set_yscale("log")
+    ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _position: short_number(value)))
+    ax.yaxis.set_minor_formatter(NullFormatter())
 
 
 def share_axis(ax: Axes, top: float = 1.0) -> None:
