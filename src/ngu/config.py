@@ -137,7 +137,7 @@ class NoveltyConfig:
     """s_m: above this similarity the episodic reward is 0."""
     rescale_partial: bool = False
     """With fewer than k entries in memory, scale their similarities up to k instead of summing what is there."""
-    distance_decay: float = 0.99
+    distance_decay: float = 0.999
     """Per acting step, how much of the running mean of squared distances is kept."""
     max_modulation: float = 5.0
     """L: alpha is clipped to [1, L]."""

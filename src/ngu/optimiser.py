@@ -33,7 +33,7 @@ class GuardedAdam:
     decision on the device (`found_inf`), so a CUDA graph can hold the whole step.
     """
 
-    growth_interval = 2000
+    growth_interval = 1000
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class GuardedAdam:
         self.clip_norm = config.clip_norm
         self.learning_rate = torch.tensor(learning_rate, dtype=torch.float32, device=device)
         self.loss_scaling = loss_scaling
-        self.scale = torch.tensor(1.0, device=device)
+        self.scale = torch.tensor(2.0**14 if loss_scaling else 1.0, device=device)
         self.good_steps = torch.zeros((), dtype=torch.int64, device=device)
         self.adam = torch.optim.Adam(
             self.parameters,

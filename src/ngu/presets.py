@@ -53,8 +53,8 @@ _DISCO_MAZE: Mapping[str, Any] = {
     "learner.replay_ratio": 1.5625,  # ours: one update per 2,048 steps; the paper's own ratio is 1.5 (App. A)
     "learner.learning_rate": 1e-3,  # maze
     "learner.learning_rate_final": 1e-4,  # ours: a constant rate makes the final coverage swing
-    "learner.decay_from": 20_000_000,  # ours
-    "learner.decay_until": 60_000_000,  # ours
+    "learner.decay_from": 15_000_000,  # ours
+    "learner.decay_until": 40_000_000,  # ours
     "learner.adam_beta1": 0.9,  # common
     "learner.adam_beta2": 0.999,  # common
     "learner.adam_epsilon": 1e-4,  # common
@@ -69,7 +69,7 @@ _DISCO_MAZE: Mapping[str, Any] = {
     "evaluation.max_steps": 500,  # ours
     "evaluation.marks": (200, 500),  # ours
     "evaluation.period": 2_000_000,  # ours
-    "run.steps": 60_000_000,  # ours
+    "run.steps": 40_000_000,  # ours
     "run.device": "auto",  # ours
     "run.precision": "fp16",  # ours
     "run.log_period": 500_000,  # ours

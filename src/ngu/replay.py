@@ -208,7 +208,7 @@ class SequenceReplay:
         return (row % self.slots) * self.streams + self._stream
 
     def _newcomer_priority(self) -> Tensor:
-        """New sequences get the largest priority there is, so that each is soon seen once."""
+        """New sequences get the largest priority there is, so that each is likely seen once while it is fresh."""
         largest = self.priority.max()
         return torch.where(largest > 0, largest, 1.0)
 

@@ -122,10 +122,14 @@ class EpisodicMemory:
 class DistanceScale:
     """d_m^2: the running average of the neighbours' squared distances, one for each snapshot of f.
 
-    Distances are only comparable under one f, so the average belongs to a snapshot and starts anew with it. It is an
-    exponential average without a start value: each step's mean distance has weight 1 - decay, and the total is
-    divided by the weights so far. So it begins as the first mean that was seen, and it follows later ones.
+    Distances are only comparable under one f, so each snapshot has its own average. It is an exponential average
+    without a start value: each step's mean distance has weight 1 - decay, and the total is divided by the weights so
+    far. So the first one begins as the first mean that was seen. A renewed snapshot takes over the average of the one
+    before it with the weight of a hundred steps: f changes little late in training, and where it does change the
+    average soon follows.
     """
+
+    carried_steps = 100
 
     def __init__(self, snapshots: int, decay: float, device: torch.device) -> None:
         self.decay = decay
@@ -147,11 +151,17 @@ class DistanceScale:
         self.weight.copy_(weight)
         return average
 
-    def restart(self, where: Tensor) -> None:
-        """Forgets the averages of the snapshots marked in [K] bool."""
-        keep = (~where).to(self.total.dtype)
-        self.total.mul_(keep)
-        self.weight.mul_(keep)
+    def renew(self, where: Tensor, before: Tensor) -> None:
+        """The snapshots marked in [K] bool take over the average of the snapshot `before` (a scalar index)."""
+        weight = self.weight[before].clamp_max(1 - self.decay**self.carried_steps)
+        average = self.total[before] / self.weight[before].clamp_min(1 - self.decay)
+        self.total.copy_(torch.where(where, average * weight, self.total))
+        self.weight.copy_(torch.where(where, weight, self.weight))
+
+    def take_over(self, other: DistanceScale, snapshot: Tensor) -> None:
+        """All averages become that of one snapshot (a scalar index) of another actor."""
+        self.total.copy_(other.total[snapshot].expand_as(self.total))
+        self.weight.copy_(other.weight[snapshot].expand_as(self.weight))
 
     def state_dict(self) -> dict[str, Any]:
         return {"total": self.total, "weight": self.weight}

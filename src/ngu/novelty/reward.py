@@ -238,7 +238,7 @@ class IntrinsicReward:
 
     @torch.no_grad()
     def restart(self, model: NoveltyModel, statistics: IntrinsicReward) -> None:
-        """Forgets all episodes, acts with `model` from now on, and takes over another side's statistics of RND's error.
+        """Forgets all episodes, acts with `model` from now on, and takes over the running statistics of another side.
 
         For evaluation: the copy must see the rewards that the actors see, and leave theirs alone.
         """
@@ -247,7 +247,8 @@ class IntrinsicReward:
         if self.snapshots is not None and self.memory is not None and model.inverse is not None:
             self.memory.written.zero_()
             self.snapshots.replace_all(model.inverse.embedding)
-            self.scale.restart(torch.ones_like(self.scale.weight, dtype=torch.bool))
+            if statistics.snapshots is not None:
+                self.scale.take_over(statistics.scale, statistics.snapshots.newest)
         if self.rnd is not None:
             self.moments.load_state_dict(statistics.moments.state_dict())
 
@@ -255,7 +256,8 @@ class IntrinsicReward:
     def publish(self, model: NoveltyModel) -> None:
         """Takes over newly trained weights: RND's at once, f's for episodes that begin from now on."""
         if self.snapshots is not None and model.inverse is not None and self.config.controllable_states == "learned":
-            self.scale.restart(self.snapshots.renew(model.inverse.embedding))
+            before = self.snapshots.newest.clone()
+            self.scale.renew(self.snapshots.renew(model.inverse.embedding), before)
         if self.rnd is not None and model.rnd is not None:
             for mine, theirs in zip(self.rnd.state_dict().values(), model.rnd.state_dict().values(), strict=True):
                 mine.copy_(theirs)

@@ -97,7 +97,7 @@ class LocalRunner:
         self.settle()
         agent = self.agent
         return {
-            "runner": {"acting_steps": self.acting_steps, "learning_since": self.learning_since and list(self.learning_since)},
+            "runner": {"acting_steps": self.acting_steps, "learning_since": list(self.learning_since or ())},
             "learner": agent.learner.state_dict(),
             "actor": agent.actor.state_dict(),
             "replay": agent.replay.state_dict() | {"generator": agent.replay.generator.get_state()},
@@ -111,7 +111,7 @@ class LocalRunner:
         agent.actor.load_state_dict(state["actor"])
         since = state["runner"]["learning_since"]
         if "replay" in state:
-            self.learning_since = None if since is None else (int(since[0]), int(since[1]))
+            self.learning_since = (int(since[0]), int(since[1])) if since else None
             agent.replay.load_state_dict(state["replay"])
             agent.replay.generator.set_state(state["replay"]["generator"].cpu())
         self._started = self.acting_steps > 0
