@@ -1,0 +1,89 @@
+"""`ngu resume`: goes on with a run."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import tyro
+
+from ngu.commands.arguments import parse, take_apart
+from ngu.config import RunConfig, to_dict, with_overrides
+from ngu.errors import UserError
+from ngu.run_folder import RunFolder
+
+if TYPE_CHECKING:
+    from ngu.training import Training
+
+_PROG = "ngu resume"
+_FIXED = ("seed", "folder", "name")
+"""Settings that only the start of a run can choose."""
+
+
+@dataclass(frozen=True)
+class Resume:
+    """Goes on with a run from its newest checkpoint, as if it had not been stopped.
+
+    The run's own settings hold. Those of the group `run` can be changed, except seed, folder and name.
+
+    The defaults below are those of the run on this command line.
+    """
+
+    path: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="RUN")]
+    """The run's folder."""
+    steps: Annotated[int | None, tyro.conf.arg(metavar="INT", help_behavior_hint="")] = None
+    """Agent steps in all, those before the stop included; short for --run.steps."""
+    run: RunConfig = dataclasses.field(default_factory=RunConfig)
+
+
+def main(argv: list[str]) -> int:
+    path, overrides = _read(argv)
+    from ngu.commands.session import memory_in_words, train_and_report
+
+    with memory_in_words():
+        training = _go_on(path, overrides)
+        return train_and_report(training)
+
+
+def _read(argv: list[str]) -> tuple[Path, dict[str, Any]]:
+    """The run's folder and the settings that change."""
+    line = take_apart(_PROG, Resume, argv)
+    if not line.positionals:  # only `--help` needs no folder
+        parse(_PROG, Resume, line)
+    path = Path(line.positionals[0])
+    before = RunFolder.open(path).config.run
+    command = parse(_PROG, Resume, line, Resume(path, run=before))
+    wanted = to_dict(command.run)
+    if command.steps is not None:
+        wanted["steps"] = command.steps
+    changed = {name: value for name, value in wanted.items() if value != getattr(before, name)}
+    for name in _FIXED:
+        if name in changed:
+            raise UserError(
+                f"run.{name} is chosen when a run starts and cannot change; start another with `ngu train`."
+            )
+    return path, {f"run.{name}": value for name, value in changed.items()}
+
+
+def _go_on(path: Path, overrides: dict[str, Any]) -> Training:
+    """The run at its newest checkpoint, or at its beginning if it was stopped before it wrote one."""
+    from ngu.checkpoint import newest_checkpoint
+    from ngu.training import Training
+
+    newest = newest_checkpoint(RunFolder.open(path).checkpoints)
+    if newest is None:
+        folder = RunFolder.open(path, lock=True)
+        training = Training(with_overrides(folder.config, overrides), folder)
+        folder.replace_config(training.config)
+        training.notes.append("this run was stopped before its first checkpoint; it begins anew.")
+        return training
+    folder = RunFolder.open(path)
+    done = int(newest.name.rpartition("_")[2])
+    # The last acting step of a run may lead a little beyond its steps.
+    if overrides.get("run.steps", done) <= done - folder.config.env.num_envs:
+        raise UserError(
+            f"the run has {done:,} steps already and --steps counts all of them; give more than that to go on."
+        )
+    return Training.resume(path, overrides)

@@ -1,0 +1,118 @@
+"""`ngu train`: a new run."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.util
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from ngu.commands.arguments import CommandLine, parse, take_apart
+from ngu.config import (
+    ActorConfig,
+    Config,
+    EnvConfig,
+    EvaluationConfig,
+    LearnerConfig,
+    MixtureConfig,
+    NetworkConfig,
+    NoveltyConfig,
+    ReplayConfig,
+    RunConfig,
+    from_dict,
+    read_config_file,
+    to_dict,
+)
+from ngu.errors import UserError
+from ngu.presets import PRESETS, VARIANTS, preset
+
+_PROG = "ngu train"
+_DEFAULT_PRESET = next(iter(PRESETS))
+
+
+@dataclass(frozen=True)
+class Train:
+    """Trains an agent: a new folder with metrics, checkpoints and, at the end, a report.
+
+    Settings come from the preset, the variant, the file and the command line; the later counts.
+
+    The defaults below are those of the preset, variant and file on this command line.
+
+    Ctrl-C stops with a checkpoint, and `ngu resume` goes on from there.
+    """
+
+    preset: Annotated[
+        tyro.conf.Positional[str],
+        tyro.conf.arg(metavar="[PRESET]", help=f"What is trained on what: {', '.join(PRESETS)}."),
+    ] = _DEFAULT_PRESET
+    variant: Annotated[
+        str, tyro.conf.arg(metavar="NAME", help=f"Changes a few of the preset's settings: {', '.join(VARIANTS)}.")
+    ] = "ngu"
+    config: Annotated[Path | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="")] = None
+    """A TOML or JSON file of settings, nested by group: `[env]`, then `maze_size = 9`."""
+    device: Annotated[str | None, tyro.conf.arg(metavar="DEVICE", help_behavior_hint="")] = None
+    """Short for --run.device."""
+    steps: Annotated[int | None, tyro.conf.arg(metavar="INT", help_behavior_hint="")] = None
+    """Short for --run.steps."""
+    seed: Annotated[int | None, tyro.conf.arg(metavar="INT", help_behavior_hint="")] = None
+    """Short for --run.seed."""
+    run: RunConfig = dataclasses.field(default_factory=RunConfig)
+    env: EnvConfig = dataclasses.field(default_factory=EnvConfig)
+    mixture: MixtureConfig = dataclasses.field(default_factory=MixtureConfig)
+    novelty: NoveltyConfig = dataclasses.field(default_factory=NoveltyConfig)
+    network: NetworkConfig = dataclasses.field(default_factory=NetworkConfig)
+    replay: ReplayConfig = dataclasses.field(default_factory=ReplayConfig)
+    learner: LearnerConfig = dataclasses.field(default_factory=LearnerConfig)
+    actor: ActorConfig = dataclasses.field(default_factory=ActorConfig)
+    evaluation: EvaluationConfig = dataclasses.field(default_factory=EvaluationConfig)
+
+
+GROUPS = tuple(entry.name for entry in dataclasses.fields(Config) if entry.name not in ("preset", "variant"))
+"""The groups of settings."""
+
+
+def main(argv: list[str]) -> int:
+    config = read_config(argv)
+    if config.run.wandb and importlib.util.find_spec("wandb") is None:  # found out before a folder is made
+        raise UserError("run.wandb needs Weights & Biases; install it with `pip install ngu[wandb]` or leave it off.")
+    from ngu.commands.session import memory_in_words, train_and_report
+    from ngu.training import Training
+
+    with memory_in_words():
+        training = Training.start(config)
+        return train_and_report(training)
+
+
+def read_config(argv: list[str]) -> Config:
+    """The config of a command line: preset, variant, file and options, checked once all have been taken in."""
+    line = take_apart(_PROG, Train, argv, positional="PRESET")
+    base = _base(line)
+    command = parse(_PROG, Train, line, Train(**{group: getattr(base, group) for group in GROUPS}))
+    settings = {group: to_dict(getattr(command, group)) for group in GROUPS}
+    shortcuts = {"device": command.device, "steps": command.steps, "seed": command.seed}
+    settings["run"] |= {name: value for name, value in shortcuts.items() if value is not None}
+    return from_dict(settings, base)
+
+
+def _base(line: CommandLine) -> Config:
+    """Preset, variant and file."""
+    name = line.positionals[0] if line.positionals else _DEFAULT_PRESET
+    base = preset(name, line.value("variant", "ngu"))
+    if "config" not in line.options:
+        return base
+    path = Path(line.value("config", "")).expanduser()
+    try:
+        config = read_config_file(path, base)
+    except UnicodeDecodeError:
+        raise UserError(f"the config file {path} is not UTF-8 text.") from None
+    for label in ("preset", "variant"):
+        said = getattr(config, label)
+        if said != getattr(base, label):
+            option = said if label == "preset" else f"--variant {said}"
+            raise UserError(
+                f"the {label} {said} cannot be chosen in {path}; put it on the command line: `ngu train {option}`."
+            )
+    return config
