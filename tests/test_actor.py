@@ -145,22 +145,28 @@ def test_every_step_that_was_taken_becomes_experience() -> None:
 # ------------------------------------------------------------------------------------------- the policy
 
 
-def test_replay_reproduces_the_actors_policy(stage: Stage) -> None:
-    """Unrolling the actor's network from the stored state over the stored inputs gives its values again, and from
-    them the probability mu of every action. This holds for starts inside episodes too, and for each beta_i."""
-    batch = stage.everything()
+def check_policy(stage: Stage, batch: Batch) -> int:
+    """Unrolls the actor's network over the stored inputs, compares every mu, and counts the steps it could judge."""
     with torch.no_grad():
         q, _ = stage.actor.network.unroll(batch.inputs, batch.state)
-    inside = 0
+    judged = 0
     for t, b in steps_of(batch):
-        greedy = int(q[t, b].argmax())
-        margin = q[t, b].topk(2).values
-        if (margin[0] - margin[1]).item() < 1e-4:
-            continue
-        expected = 0.3 / 3 + (0.7 if batch.action[t, b].item() == greedy else 0.0)
-        assert batch.behaviour[t, b].item() == pytest.approx(expected, rel=1e-5)
-        inside += batch.inputs.observation[0, b, 2].item() > 0
-    assert inside > 50
+        best = q[t, b].topk(2).values
+        if (best[0] - best[1]).item() > 1e-4:
+            expected = 0.3 / 3 + (0.7 if batch.action[t, b].item() == int(q[t, b].argmax()) else 0.0)
+            assert batch.behaviour[t, b].item() == pytest.approx(expected, rel=1e-5)
+            judged += 1
+    return judged
+
+
+def test_replay_reproduces_the_actors_policy(stage: Stage) -> None:
+    """From the stored state over the stored inputs come the actor's own values, so its probabilities mu.
+
+    This holds for starts inside episodes too, of which there are many here.
+    """
+    batch = stage.everything()
+    assert (batch.inputs.observation[0, :, 2] > 0).sum() > 10
+    assert check_policy(stage, batch) > 0.9 * len(steps_of(batch))
 
 
 def test_the_stored_state_is_the_one_the_actor_had() -> None:
@@ -205,8 +211,9 @@ def test_each_environment_has_its_own_epsilon() -> None:
 
 
 def test_mistake_beta_is_not_redrawn_inside_an_episode(stage: Stage) -> None:
-    """Environment j acts with policy j mod N, for good."""
+    """Environment j acts with policy j mod N, for good: what replay says is what the network was told."""
     batch = stage.everything()
+    assert check_policy(stage, batch) > 0
     assert torch.equal(batch.inputs.mixture, batch.inputs.observation[0, :, 0].long() % 3)
     assert stage.actor.mixture.tolist() == [0, 1, 2, 0]
 
