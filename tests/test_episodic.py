@@ -227,9 +227,38 @@ def test_each_snapshot_has_its_own_running_distance() -> None:
     scale = DistanceScale(2, 0.9, CPU)
     mean = scale.update(torch.tensor([[1.0], [100.0], [3.0]]), torch.tensor([0, 1, 0]))
     assert mean.tolist() == pytest.approx([2.0, 100.0, 2.0])
-    scale.restart(torch.tensor([False, True]))
     mean = scale.update(torch.tensor([[torch.inf], [7.0], [torch.inf]]), torch.tensor([0, 1, 0]))
-    assert mean.tolist() == pytest.approx([2.0, 7.0, 2.0])
+    assert mean[0].item() == pytest.approx(2.0)
+
+
+@pytest.mark.parametrize("steps", [0, 3, 100, 2000])
+def test_a_renewed_snapshot_carries_on_with_the_weight_of_a_hundred_steps(steps: int) -> None:
+    """So it starts where its predecessor was, and soon follows a changed f."""
+    scale, average = DistanceScale(2, 0.999, CPU), MovingAverage(0.999)
+    zero, one = torch.tensor([0]), torch.tensor([1])
+    scale.update(torch.tensor([[123.0]]), one)
+    for _ in range(steps):
+        scale.update(torch.tensor([[5.0]]), zero)
+    for _ in range(min(steps, 100)):
+        average.update([5.0])
+    scale.renew(torch.tensor([False, True]), torch.tensor(0))
+    if steps:
+        assert scale.update(torch.tensor([[5.0]]), zero).item() == pytest.approx(5.0, rel=1e-3)
+    for _ in range(50):
+        average.update([50.0])
+        mean = scale.update(torch.tensor([[50.0]]), one)
+        assert mean.item() == pytest.approx(average.value, rel=1e-3)
+
+
+def test_another_actors_running_distance_can_be_taken_over() -> None:
+    source, copy = DistanceScale(2, 0.9, CPU), DistanceScale(3, 0.9, CPU)
+    source.update(torch.tensor([[4.0], [6.0]]), torch.tensor([0, 1]))
+    copy.update(torch.tensor([[77.0]]), torch.tensor([2]))
+    copy.take_over(source, torch.tensor(1))
+    nothing = torch.full((3, 1), torch.inf)
+    assert copy.update(nothing, torch.tensor([0, 1, 2])).tolist() == pytest.approx([6.0] * 3)
+    source.update(torch.tensor([[1000.0]]), torch.tensor([1]))
+    assert copy.update(nothing, torch.tensor([0, 1, 2])).tolist() == pytest.approx([6.0] * 3)
 
 
 def test_non_finite_distances_never_reach_the_running_distance() -> None:
