@@ -10,7 +10,6 @@ import importlib
 import os
 import sys
 from collections.abc import Sequence
-from importlib.metadata import version
 
 from ngu.config import unknown_name
 from ngu.errors import UserError
@@ -22,7 +21,7 @@ COMMANDS = {
     "record": ("ngu.commands.record", "draw one episode as an animation"),
     "report": ("ngu.commands.report", "one HTML page about one or more runs"),
     "doctor": ("ngu.doctor", "what is installed, which device is used, what fits"),
-    "bench": ("ngu.bench", "measure the speed of the agent and its parts"),
+    "bench": ("ngu.commands.bench", "measure the speed of the agent and its parts"),
 }
 """Subcommand -> its module, imported when it is called, and what it does."""
 
@@ -50,7 +49,9 @@ def _dispatch(argv: list[str]) -> int:
         return 0
     name, rest = argv[0], argv[1:]
     if name == "--version":
-        print(f"ngu {version('ngu')}")
+        from ngu import __version__
+
+        print(f"ngu {__version__}")
         return 0
     if name not in COMMANDS:
         raise UserError(unknown_name(f"the command {name}", name, COMMANDS))

@@ -32,6 +32,7 @@ _DISCO_MAZE: Mapping[str, Any] = {
     "novelty.cluster_distance": 8e-3,  # common
     "novelty.pseudo_count": 1e-3,  # common
     "novelty.max_similarity": 8.0,  # common
+    "novelty.rescale_partial": True,  # ours: else an episode's first steps pay up to 10, later ones at most 3.2
     "novelty.max_modulation": 5.0,  # common
     "novelty.learning_rate": 1e-3,  # maze
     "novelty.rnd_learning_rate": 5e-4,  # common

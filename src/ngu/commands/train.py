@@ -6,7 +6,7 @@ import dataclasses
 import importlib.util
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 import tyro
 
@@ -70,6 +70,8 @@ class Train:
     evaluation: EvaluationConfig = dataclasses.field(default_factory=EvaluationConfig)
 
 
+Command = TypeVar("Command", bound=Train)
+
 GROUPS = tuple(entry.name for entry in dataclasses.fields(Config) if entry.name not in ("preset", "variant"))
 """The groups of settings."""
 
@@ -88,13 +90,18 @@ def main(argv: list[str]) -> int:
 
 def read_config(argv: list[str]) -> Config:
     """The config of a command line: preset, variant, file and options, checked once all have been taken in."""
-    line = take_apart(_PROG, Train, argv, positional="PRESET")
+    return read_command(_PROG, Train, argv)[1]
+
+
+def read_command(prog: str, kind: type[Command], argv: list[str]) -> tuple[Command, Config]:
+    """The options of a command that takes all settings, and the config that they make."""
+    line = take_apart(prog, kind, argv, positional="PRESET")
     base = _base(line)
-    command = parse(_PROG, Train, line, Train(**{group: getattr(base, group) for group in GROUPS}))
+    command = parse(prog, kind, line, kind(**{group: getattr(base, group) for group in GROUPS}))
     settings = {group: to_dict(getattr(command, group)) for group in GROUPS}
     shortcuts = {"device": command.device, "steps": command.steps, "seed": command.seed}
     settings["run"] |= {name: value for name, value in shortcuts.items() if value is not None}
-    return from_dict(settings, base)
+    return command, from_dict(settings, base)
 
 
 def _base(line: CommandLine) -> Config:
