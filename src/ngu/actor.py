@@ -113,9 +113,10 @@ class Actor:
         # No action is taken at a terminal observation, so its novelty is not worth reaching it (paper, App. A: an actor
         # computes r_i for the observations it acts on).
         intrinsic = torch.where(step.terminated, 0.0, parts.reward)
-        living = (~first).unsqueeze(1)
-        self.state.hidden.mul_(living)
-        self.state.cell.mul_(living)
+        # Chosen, not multiplied: 0 times a NaN of the last episode would be NaN in this one.
+        fresh = first.unsqueeze(1)
+        self.state.hidden.copy_(torch.where(fresh, 0.0, self.state.hidden))
+        self.state.cell.copy_(torch.where(fresh, 0.0, self.state.cell))
         self.previous_action.copy_(torch.where(first, -1, action))
         self.observation.copy_(step.observation)
         self.extrinsic.copy_(step.reward)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import math
+import sys
 import typing
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -20,6 +20,8 @@ from typing import Any, Literal
 from ngu.errors import UserError
 
 Precision = Literal["fp32", "bf16", "fp16"]
+
+_MAX_FLOAT = sys.float_info.max
 
 
 def _require(condition: bool, sentence: str) -> None:
@@ -179,7 +181,7 @@ class NoveltyConfig:
             self.embedding_snapshots >= 2 or self.controllable_states == "random",
             "novelty.embedding_snapshots must be 2 or more, so that one can be renewed while episodes use another.",
         )
-        _check_convolutions("novelty", self.filters, self.kernels, self.strides)
+        _check_layers("novelty", self)
 
 
 @dataclass(frozen=True)
@@ -206,7 +208,7 @@ class NetworkConfig:
     def __post_init__(self) -> None:
         for name in ("torso_size", "lstm_size", "lstm_input_multiple", "dueling_size"):
             _require(getattr(self, name) >= 1, f"network.{name} is {getattr(self, name)}; set it to 1 or more.")
-        _check_convolutions("network", self.filters, self.kernels, self.strides)
+        _check_layers("network", self)
 
 
 @dataclass(frozen=True)
@@ -265,6 +267,9 @@ class LearnerConfig:
     """Trained steps (batch size times trace length) for each step collected."""
     learning_rate: float = 1e-3
     """Adam's rate for the Q-network."""
+    warmup_until: int = 0
+    """Agent steps over which the rate rises linearly from 0. Without it Adam's first steps, all of full size, can push
+    a large layer into a state in which it no longer depends on its input."""
     learning_rate_final: float = 1e-3
     """The rate that a linear decay ends at; equal to learning_rate for none."""
     decay_from: int = 0
@@ -308,6 +313,7 @@ class LearnerConfig:
             self.learning_rate_final >= 0,
             f"learner.learning_rate_final is {self.learning_rate_final}; set it to 0 or more.",
         )
+        _require(self.warmup_until >= 0, f"learner.warmup_until is {self.warmup_until}; set it to 0 or more.")
         _require(
             0 <= self.decay_from <= self.decay_until,
             f"learner.decay_from ({self.decay_from}) and learner.decay_until ({self.decay_until}) must be in order.",
@@ -351,7 +357,8 @@ class EvaluationConfig:
         for name in ("num_envs", "max_steps"):
             _require(getattr(self, name) >= 1, f"evaluation.{name} is {getattr(self, name)}; set it to 1 or more.")
         _require(0 <= self.epsilon <= 1, f"evaluation.epsilon is {self.epsilon}; set it between 0 and 1.")
-        _require(self.period >= 0, f"evaluation.period is {self.period}; set it to 0 or more.")
+        for name in ("period", "seed"):
+            _require(getattr(self, name) >= 0, f"evaluation.{name} is {getattr(self, name)}; set it to 0 or more.")
         _require(
             all(1 <= mark <= self.max_steps for mark in self.marks),
             f"evaluation.marks {self.marks} must lie between 1 and evaluation.max_steps ({self.max_steps}).",
@@ -428,7 +435,7 @@ class Config:
             f"replay.capacity ({self.replay.capacity}) leaves {slots} steps to each of {envs} environments, but a "
             f"trace of {trace} needs {needed}; raise the capacity to {needed * envs} or shorten replay.trace_length.",
         )
-        most_sequences = envs * (slots // 2)
+        most_sequences = envs * ((slots - 1) // self.replay.period)
         _require(
             self.replay.min_sequences <= most_sequences,
             f"replay.min_sequences ({self.replay.min_sequences}) can never be held by a replay of capacity "
@@ -459,6 +466,8 @@ def with_overrides(config: Config, overrides: Mapping[str, Any]) -> Config:
         place = nested
         for group in groups:
             place = place.setdefault(group, {})
+            if not isinstance(place, dict):
+                raise UserError(f"{group} is given as a whole and by its field {name}; give one of the two.")
         place[leaf] = value
     return from_dict(nested, config)
 
@@ -471,6 +480,8 @@ def read_config_file(path: Path, base: Config) -> Config:
         text = path.read_text(encoding="utf-8")
     except OSError as error:
         raise UserError(f"cannot read the config file {path}: {error.strerror}.") from None
+    except UnicodeDecodeError:
+        raise UserError(f"the config file {path} is not UTF-8 text.") from None
     try:
         data = json.loads(text) if path.suffix == ".json" else tomllib.loads(text)
     except ValueError as error:
@@ -518,7 +529,7 @@ def _coerce(value: Any, kind: Any, name: str) -> Any:
             return value
         if isinstance(value, float) and value.is_integer():
             return int(value)
-    if kind is float and isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
+    if kind is float and isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= _MAX_FLOAT:
         return float(value)
     if kind is str and isinstance(value, str):
         return value
@@ -538,15 +549,13 @@ def unknown_name(what: str, name: str, known: typing.Iterable[str]) -> str:
     return f"{what} does not exist; {hint}."
 
 
-def _check_convolutions(
-    group: str, filters: tuple[int, ...], kernels: tuple[int, ...], strides: tuple[int, ...]
-) -> None:
+def _check_layers(group: str, config: NoveltyConfig | NetworkConfig) -> None:
+    sizes = len(config.filters), len(config.kernels), len(config.strides)
     _require(
-        len(filters) == len(kernels) == len(strides),
-        f"{group}.filters, {group}.kernels and {group}.strides must have the same length, "
-        f"not {len(filters)}, {len(kernels)} and {len(strides)}.",
+        len(set(sizes)) == 1,
+        f"{group}.filters, {group}.kernels and {group}.strides must have the same length, not {sizes[0]}, {sizes[1]} "
+        f"and {sizes[2]}.",
     )
-    _require(
-        all(value >= 1 for value in (*filters, *kernels, *strides)),
-        f"{group}.filters, {group}.kernels and {group}.strides must be 1 or more.",
-    )
+    for name in ("filters", "kernels", "strides", "hidden"):
+        values = getattr(config, name)
+        _require(all(value >= 1 for value in values), f"{group}.{name} is {values}; its entries must be 1 or more.")

@@ -35,7 +35,9 @@ class Update:
 
 
 def learning_rate(config: LearnerConfig, agent_steps: int) -> float:
-    """The rate after so many agent steps: constant, then linear from decay_from to decay_until, then constant."""
+    """The rate after so many agent steps: a linear rise, constant, a linear decay, constant."""
+    if agent_steps < config.warmup_until:
+        return config.learning_rate * agent_steps / config.warmup_until
     if agent_steps <= config.decay_from or config.learning_rate_final == config.learning_rate:
         return config.learning_rate
     if agent_steps >= config.decay_until:

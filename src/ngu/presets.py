@@ -53,9 +53,10 @@ _DISCO_MAZE: Mapping[str, Any] = {
     "learner.batch_size": 64,  # common
     "learner.replay_ratio": 1.5625,  # ours: one update per 2,048 steps; the paper's own ratio is 1.5 (App. A)
     "learner.learning_rate": 1e-3,  # maze
+    "learner.warmup_until": 4_000_000,  # ours: without it the torso died in two of five runs
     "learner.learning_rate_final": 1e-4,  # ours: a constant rate makes the final coverage swing
-    "learner.decay_from": 15_000_000,  # ours
-    "learner.decay_until": 40_000_000,  # ours
+    "learner.decay_from": 20_000_000,  # ours
+    "learner.decay_until": 80_000_000,  # ours
     "learner.adam_beta1": 0.9,  # common
     "learner.adam_beta2": 0.999,  # common
     "learner.adam_epsilon": 1e-4,  # common
@@ -70,7 +71,7 @@ _DISCO_MAZE: Mapping[str, Any] = {
     "evaluation.max_steps": 500,  # ours
     "evaluation.marks": (200, 500),  # ours
     "evaluation.period": 2_000_000,  # ours
-    "run.steps": 40_000_000,  # ours
+    "run.steps": 80_000_000,  # ours: some four minutes on an H200
     "run.device": "auto",  # ours
     "run.precision": "fp16",  # ours
     "run.log_period": 500_000,  # ours
@@ -100,6 +101,7 @@ _DISCO_MAZE_SMALL: Mapping[str, Any] = {
     "learner.batch_size": 32,
     "learner.replay_ratio": 1.25,
     "learner.learning_rate": 3e-3,
+    "learner.warmup_until": 50_000,
     "learner.learning_rate_final": 3e-4,
     "learner.decay_from": 1_000_000,
     "learner.decay_until": 2_000_000,

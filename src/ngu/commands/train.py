@@ -111,10 +111,7 @@ def _base(line: CommandLine) -> Config:
     if "config" not in line.options:
         return base
     path = Path(line.value("config", "")).expanduser()
-    try:
-        config = read_config_file(path, base)
-    except UnicodeDecodeError:
-        raise UserError(f"the config file {path} is not UTF-8 text.") from None
+    config = read_config_file(path, base)
     for label in ("preset", "variant"):
         said = getattr(config, label)
         if said != getattr(base, label):

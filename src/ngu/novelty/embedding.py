@@ -87,7 +87,7 @@ class EmbeddingSnapshots(nn.Module):
     def renew(self, embedding: Embedding) -> Tensor:
         """Copies `embedding` into a copy that nobody uses, if there is one; [K] bool marks the one that changed."""
         copies = torch.arange(len(self.copies), device=self.slot.device)
-        used = (self.slot.unsqueeze(1) == copies).any(0) | (copies == self.newest)
+        used = (self.slot.unsqueeze(1) == copies).any(0)
         renewed = (~used) & (torch.cumsum(~used, 0) == 1)
         for copy, chosen in zip(self.copies, renewed, strict=True):
             for mine, theirs in zip(copy.parameters(), embedding.parameters(), strict=True):

@@ -45,7 +45,8 @@ class RunningMoments(nn.Module):
     @property
     def deviation(self) -> Tensor:
         """Standard deviation, of `shape`; 0 before any value."""
-        return (self.square / self.weight.clamp_min(1.0).to(self.square.dtype)).clamp_min(0.0).sqrt()
+        variance = torch.where(self.weight > 0, self.square / self.weight.clamp_min(1e-30), 0.0)
+        return variance.clamp_min(0.0).sqrt().to(self.square.dtype)
 
     @torch.no_grad()
     def update(self, values: Tensor, valid: Tensor | None = None) -> None:
@@ -60,7 +61,9 @@ def merge_moments(
     weight: Tensor, mean: Tensor, square: Tensor, values: Tensor, valid: Tensor | None, keep: float
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Weight, mean and summed squared deviation after a batch of values [B, *shape]; the past counts `keep` times."""
-    include = torch.isfinite(values).flatten(1).all(1) if values.dim() > 1 else torch.isfinite(values)
+    # Squares are summed, so a finite value with an infinite square is left out, too.
+    sound = torch.isfinite(values.square())
+    include = sound.flatten(1).all(1) if values.dim() > 1 else sound
     if valid is not None:
         include = include & valid
     row = include.view(-1, *[1] * (values.dim() - 1))

@@ -64,7 +64,7 @@ class NoveltyTrainer:
     ) -> None:
         self.model = model
         self.precision: Precision = precision
-        scaling = precision == "fp16"
+        scaling = precision == "fp16" and next(model.parameters()).is_cuda
         self.inverse: GuardedAdam | None = None
         self.rnd: GuardedAdam | None = None
         if model.inverse is not None and config.controllable_states == "learned":
@@ -153,6 +153,7 @@ class IntrinsicReward:
         self.config = config
         self.precision: Precision = precision
         self.num_envs = num_envs
+        self._owns_model = model is None
         self.model = model if model is not None else NoveltyModel(spec, config).to(device)
         self._optimiser = optimiser or LearnerConfig()
         self._trainer: NoveltyTrainer | None = None
@@ -271,8 +272,9 @@ class IntrinsicReward:
         if self.rnd is not None:
             state["rnd"] = dict(self.rnd.state_dict())
             state["moments"] = dict(self.moments.state_dict())
-        if self._trainer is not None:
+        if self._owns_model:
             state["model"] = dict(self.model.state_dict())
+        if self._trainer is not None:
             state["trainer"] = self._trainer.state_dict()
         return state
 
@@ -285,7 +287,8 @@ class IntrinsicReward:
         if self.rnd is not None:
             self.rnd.load_state_dict(state["rnd"])
             self.moments.load_state_dict(state["moments"])
+        if self._owns_model:
+            self.model.load_state_dict(state["model"])
         if "trainer" in state:
             self._trainer = NoveltyTrainer(self.model, self.config, self._optimiser, self.precision)
-            self.model.load_state_dict(state["model"])
             self._trainer.load_state_dict(state["trainer"])

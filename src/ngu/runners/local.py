@@ -109,6 +109,7 @@ class LocalRunner:
         self.acting_steps = int(state["runner"]["acting_steps"])
         agent.learner.load_state_dict(state["learner"])
         agent.actor.load_state_dict(state["actor"])
+        self.learning_since = None
         since = state["runner"]["learning_since"]
         if "replay" in state:
             self.learning_since = (int(since[0]), int(since[1])) if since else None
