@@ -25,9 +25,9 @@ class StepReport:
 class GuardedAdam:
     """Adam with gradient clipping by norm, dynamic loss scaling for fp16, and a guard against non-finite numbers.
 
-    Give it a loss that is summed over the batch, not averaged. Adam does not care for a loss's scale as long as its
-    epsilon (1e-4 in the paper) is small beside the gradients of single weights, and a clip at norm 40 means something
-    only for sums. With a mean, epsilon swallowed the gradients of large layers and the 21x21 maze was not learned.
+    Give it a loss that is summed over the batch, not averaged: a clip at norm 40 and an epsilon of 1e-4, as in the
+    paper, are sizes beside the gradients of sums. Under a mean the clip never binds, and epsilon outweighs the
+    gradients of most single weights of a large layer.
 
     If the loss or any gradient is not finite, weights and moments stay as they are. PyTorch's fused Adam takes that
     decision on the device (`found_inf`), so a CUDA graph can hold the whole step.
