@@ -32,7 +32,6 @@ _DISCO_MAZE: Mapping[str, Any] = {
     "novelty.cluster_distance": 8e-3,  # common
     "novelty.pseudo_count": 1e-3,  # common
     "novelty.max_similarity": 8.0,  # common
-    "novelty.rescale_partial": True,  # ours: else an episode's first steps pay up to 10, later ones at most 3.2
     "novelty.max_modulation": 5.0,  # common
     "novelty.learning_rate": 1e-3,  # maze
     "novelty.rnd_learning_rate": 5e-4,  # common
@@ -99,7 +98,7 @@ _DISCO_MAZE_SMALL: Mapping[str, Any] = {
     "replay.period": 20,
     "replay.min_sequences": 500,
     "learner.batch_size": 32,
-    "learner.replay_ratio": 1.25,
+    "learner.replay_ratio": 2.5,
     "learner.learning_rate": 3e-3,
     "learner.warmup_until": 50_000,
     "learner.learning_rate_final": 3e-4,
