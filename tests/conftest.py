@@ -38,6 +38,7 @@ TINY = {
     "replay.period": 4,
     "replay.min_sequences": 20,
     "learner.batch_size": 8,
+    "learner.warmup_until": 0,
     "learner.target_period": 5,
     "actor.update_period": 6,
     "evaluation.num_envs": 4,

@@ -5,11 +5,13 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
+import subprocess
+import sys
 import typing
 from pathlib import Path
 
 import pytest
-from tiny_runs import checkpoint_steps, contents, ngu, options, train_command
+from tiny_runs import ENVIRONMENT, checkpoint_steps, contents, ngu, options, train_command
 
 from ngu.cli import COMMANDS, main
 from ngu.commands.train import GROUPS, Train, read_config
@@ -70,6 +72,15 @@ def test_every_command_has_help(
     text = help_text(capsys, monkeypatch, command)
     assert text.startswith(f"usage: ngu {command}")
     assert "default: None" not in text
+
+
+def test_help_and_mistakes_do_not_wait_for_pytorch() -> None:
+    program = (
+        "import sys; from ngu.cli import main; main(['--help']); main(['train', '--run.sede', '1']); "
+        "main(['train', 'disco-maz']); sys.exit('torch' in sys.modules)"
+    )
+    answer = subprocess.run([sys.executable, "-c", program], env=ENVIRONMENT, capture_output=True, check=False)
+    assert answer.returncode == 0
 
 
 def test_the_version() -> None:

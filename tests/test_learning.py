@@ -9,8 +9,9 @@ import torch
 from conftest import make_tiny_config
 from toy_environments import Chain
 
-from ngu.agent import make_actor, make_generator, make_learner
+from ngu.agent import make_actor, make_learner
 from ngu.envs import DiscoMaze
+from ngu.randomness import make_generator
 from ngu.replay import SequenceReplay
 from ngu.runners.local import LocalRunner
 

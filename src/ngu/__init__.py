@@ -3,12 +3,16 @@
 `NGU` is the agent, `IntrinsicReward` the novelty reward alone, `preset` the paper's settings, `Config` all of them.
 """
 
-from ngu.api import NGU
-from ngu.config import Config, NoveltyConfig, with_overrides
-from ngu.envs import EnvironmentSpec
-from ngu.errors import UserError
-from ngu.novelty.reward import IntrinsicReward
-from ngu.presets import PRESETS, VARIANTS, preset
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ngu.api import NGU
+    from ngu.config import Config, NoveltyConfig, with_overrides
+    from ngu.envs import EnvironmentSpec
+    from ngu.errors import UserError
+    from ngu.novelty.reward import IntrinsicReward
+    from ngu.presets import PRESETS, VARIANTS, preset
 
 __version__ = "0.1.0"
 
@@ -24,3 +28,27 @@ __all__ = [
     "preset",
     "with_overrides",
 ]
+
+_HOMES = {
+    "NGU": "ngu.api",
+    "PRESETS": "ngu.presets",
+    "VARIANTS": "ngu.presets",
+    "Config": "ngu.config",
+    "EnvironmentSpec": "ngu.envs",
+    "IntrinsicReward": "ngu.novelty.reward",
+    "NoveltyConfig": "ngu.config",
+    "UserError": "ngu.errors",
+    "preset": "ngu.presets",
+    "with_overrides": "ngu.config",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Imports a public name when it is first asked for, so that `ngu --help` does not wait for PyTorch."""
+    if name not in _HOMES:
+        raise AttributeError(f"module 'ngu' has no attribute {name!r}")
+    return getattr(importlib.import_module(_HOMES[name]), name)
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

@@ -16,6 +16,7 @@ from ngu.graphs import Graphed, fusable
 from ngu.networks import AgentInput, QNetwork
 from ngu.novelty.reward import IntrinsicReward, NoveltyModel
 from ngu.precision import autocast
+from ngu.randomness import restore_generator
 from ngu.replay import Row, SequenceReplay
 
 _PER_STEP = ("novelty/reward", "novelty/alpha", "novelty/episodic", "novelty/rnd_error", "actor/q_max")
@@ -184,7 +185,7 @@ class Actor:
         self.env.load_state_dict(state["env"])
         self.network.load_state_dict(state["network"])
         self.novelty.load_state_dict(state["novelty"])
-        self.generator.set_state(state["generator"].cpu())
+        restore_generator(self.generator, state["generator"])
         self.state.hidden.copy_(state["hidden"])
         self.state.cell.copy_(state["cell"])
         for name in _TENSORS:

@@ -3,30 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
-import numpy as np
 import torch
 
 from ngu.actor import Actor
+from ngu.checkpoint import check_shapes
 from ngu.config import Config
 from ngu.envs import DiscoMaze, EnvironmentBatch
 from ngu.learner import Learner
 from ngu.mixture import actor_epsilons, actor_mixtures
 from ngu.networks import QNetwork
 from ngu.novelty.reward import IntrinsicReward
+from ngu.randomness import make_generator, seed_of
 from ngu.replay import SequenceReplay
-
-# Each use of randomness has a stream of its own, so that a change in one does not move the others.
-_STREAMS = ("networks", "environments", "acting", "replay", "learning")
-
-
-def seed_of(run_seed: int, stream: str) -> int:
-    """The seed of one random stream of a run."""
-    return int(np.random.SeedSequence([run_seed, _STREAMS.index(stream)]).generate_state(1, np.uint64)[0] >> 1)
-
-
-def make_generator(run_seed: int, stream: str, device: torch.device) -> torch.Generator:
-    return torch.Generator(device).manual_seed(seed_of(run_seed, stream))
 
 
 def make_environment(config: Config, num_envs: int, device: torch.device) -> EnvironmentBatch:
@@ -104,3 +94,22 @@ def make_actor(
         model=learner.novelty,
     )
     return Actor(env, network, novelty, mixture, epsilon, generator, replay, config.run.precision)
+
+
+def load_policy(
+    config: Config, env: EnvironmentBatch, state: dict[str, Any], device: torch.device
+) -> tuple[Learner, IntrinsicReward]:
+    """From a checkpoint's state, what playing needs: the learner's networks and the actors' running statistics.
+
+    Without replay or environments, and also on another kind of device than the one that trained.
+    """
+    learner = make_learner(config, env, device)
+    # A generator's state fits its own kind of device alone, and playing does not need it.
+    saved = {**state["learner"], "generator": learner.generator.get_state()}
+    check_shapes({"learner": learner.state_dict()}, {"learner": saved})
+    learner.load_state_dict(saved)
+    statistics = IntrinsicReward(env.spec, config.env.num_envs, config.novelty, device, model=learner.novelty)
+    novelty = state["actor"]["novelty"]
+    check_shapes({"novelty": statistics.state_dict()}, {"novelty": novelty})
+    statistics.load_state_dict(novelty)
+    return learner, statistics

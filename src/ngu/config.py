@@ -268,8 +268,7 @@ class LearnerConfig:
     learning_rate: float = 1e-3
     """Adam's rate for the Q-network."""
     warmup_until: int = 0
-    """Agent steps over which the rate rises linearly from 0. Without it Adam's first steps, all of full size, can push
-    a large layer into a state in which it no longer depends on its input."""
+    """Agent steps over which the rate rises from 0; without it Adam's first full-size steps can kill large layers."""
     learning_rate_final: float = 1e-3
     """The rate that a linear decay ends at; equal to learning_rate for none."""
     decay_from: int = 0
@@ -403,6 +402,7 @@ class RunConfig:
             _require(getattr(self, name) >= 1, f"run.{name} is {getattr(self, name)}; set it to 1 or more.")
         for name in ("checkpoint_period", "threads", "seed"):
             _require(getattr(self, name) >= 0, f"run.{name} is {getattr(self, name)}; set it to 0 or more.")
+        _require(self.threads <= 1024, f"run.threads is {self.threads}; set it to the machine's cores or less.")
         _require(
             "/" not in self.name and "\\" not in self.name and self.name not in (".", ".."),
             f"run.name '{self.name}' must be a plain folder name; use run.folder for its parent.",

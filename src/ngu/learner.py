@@ -21,6 +21,7 @@ from ngu.networks import AgentInput, QNetwork, RecurrentState, scaled_observatio
 from ngu.novelty.reward import NoveltyModel, NoveltyReport, NoveltyTrainer
 from ngu.optimiser import GuardedAdam
 from ngu.precision import autocast
+from ngu.randomness import restore_generator
 from ngu.replay import Batch
 from ngu.retrace import ValueTransform, epsilon_greedy, retrace_targets
 
@@ -227,7 +228,9 @@ class Learner:
 
     def _train_novelty(self, batch: Batch) -> NoveltyReport:
         """Inverse dynamics and RND on the last transitions of each sequence's valid part."""
-        index, exists = last_transitions(batch.length, self.config.novelty.train_frames)
+        index, exists = last_transitions(
+            batch.length, min(self.config.novelty.train_frames, self.config.replay.trace_length)
+        )
         column = torch.arange(len(batch.length), device=self.device).expand_as(index)
         observation = batch.inputs.observation
         return self.novelty_trainer.train(
@@ -287,7 +290,7 @@ class Learner:
         self.novelty.load_state_dict(state["novelty"])
         self.optimiser.load_state_dict(state["optimiser"])
         self.novelty_trainer.load_state_dict(state["novelty_trainer"])
-        self.generator.set_state(state["generator"].cpu())
+        restore_generator(self.generator, state["generator"])
         self.updates = int(state["updates"])
         self.summed = int(state["summed"])
         self.sums.copy_(state["sums"])

@@ -65,6 +65,7 @@ class Training:
     def start(cls, config: Config) -> Self:
         """A new run with a new folder. The agent is built first: one that does not fit leaves no folder behind."""
         training = cls(config)
+        training.evaluator = Evaluator(config, training.runner.agent.learner, training.device)
         training.folder = RunFolder.create(config)
         return training
 
@@ -86,7 +87,17 @@ class Training:
     def load(self, state: dict[str, Any]) -> None:
         """Takes over a checkpoint's state, after checking that it fits this agent."""
         own = self.runner.state_dict()
-        check_shapes({name: own[name] for name in own if name in state}, state)
+        found = state
+        if state["runner"]["device"] != self.device.type:
+            # Environments and generators are left behind; see LocalRunner.load_state_dict.
+            own, found = (
+                {"learner": _networks(parts["learner"]), "actor": _networks(parts["actor"])} for parts in (own, state)
+            )
+            self.notes.append(
+                f"the checkpoint was written on {state['runner']['device']}: on {self.device.type} episodes begin "
+                "anew, and replay fills anew before learning goes on."
+            )
+        check_shapes({name: own[name] for name in own if name in found}, found)
         self.runner.load_state_dict(state)
 
     def run(self, until: int | None = None, *, show_progress: bool = True, handle_signals: bool = False) -> Outcome:
@@ -204,6 +215,10 @@ class Training:
         finally:
             for number, handler in previous.items():
                 signal.signal(number, handler)
+
+
+def _networks(state: dict[str, Any]) -> dict[str, Any]:
+    return {name: state[name] for name in ("network", "novelty")}
 
 
 def _crossed(period: int, before: int, after: int) -> bool:

@@ -10,11 +10,12 @@ from typing import Any
 
 import torch
 
-from ngu.agent import make_environment, seed_of
+from ngu.agent import make_environment
 from ngu.config import Config
 from ngu.graphs import Graphed
 from ngu.machine import resolve_device
 from ngu.novelty.episodic import nearest_squared_distances
+from ngu.randomness import seed_of
 from ngu.training import Training
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
@@ -71,24 +71,12 @@ def main(argv: list[str]) -> int:
 
 def evaluate(config: Config, checkpoint: Checkpoint) -> dict[str, dict[str, float]]:
     """Policy -> measurement -> mean. Only what is needed is built: no replay, no actors."""
-    from ngu.agent import make_environment, make_learner
-    from ngu.checkpoint import check_shapes
+    from ngu.agent import load_policy, make_environment
     from ngu.evaluator import Evaluator
     from ngu.machine import resolve_device
-    from ngu.novelty.reward import IntrinsicReward
 
     device = resolve_device(config.run.device)
-    env = make_environment(config, 1, device)
-    learner = make_learner(config, env, device)
-    # Evaluation draws from a generator of its own, and the state of one fits its own kind of device alone.
-    state: dict[str, Any] = {**checkpoint.state["learner"], "generator": learner.generator.get_state()}
-    check_shapes({"learner": learner.state_dict()}, {"learner": state})
-    learner.load_state_dict(state)
-    # The running statistics of the actors, which the evaluated policies see the rewards by.
-    statistics = IntrinsicReward(env.spec, config.env.num_envs, config.novelty, device, model=learner.novelty)
-    novelty = checkpoint.state["actor"]["novelty"]
-    check_shapes({"novelty": statistics.state_dict()}, {"novelty": novelty})
-    statistics.load_state_dict(novelty)
+    learner, statistics = load_policy(config, make_environment(config, 1, device), checkpoint.state, device)
     results: dict[str, dict[str, float]] = {}
     for name, value in Evaluator(config, learner, device).evaluate(learner, statistics).items():
         _, policy, measurement = name.split("/")

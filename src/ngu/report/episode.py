@@ -16,8 +16,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ngu.actor import Actor
-from ngu.agent import make_actor, make_environment, make_learner
-from ngu.checkpoint import check_shapes, load_newest
+from ngu.agent import load_policy, make_actor, make_environment
+from ngu.checkpoint import load_newest
 from ngu.config import Config, unknown_name, with_overrides
 from ngu.envs import DiscoMaze
 from ngu.errors import UserError
@@ -177,18 +177,11 @@ def _for_playing(config: Config) -> Config:
 
 def _trained_actor(config: Config, env: DiscoMaze, mixture: int, state: dict[str, Any]) -> Actor:
     """An actor with the weights of a checkpoint and its statistics of RND's error, all environments at their start."""
-    learner = make_learner(config, env, _CPU)
-    parts = {"network": learner.network, "novelty": learner.novelty}
-    saved = {name: state["learner"][name] for name in parts}
-    check_shapes({name: dict(part.state_dict()) for name, part in parts.items()}, saved)
-    for name, part in parts.items():
-        part.load_state_dict(saved[name])
+    learner, statistics = load_policy(config, env, state, _CPU)
     envs = env.num_envs
     policies, epsilons = torch.full((envs,), mixture), torch.full((envs,), config.evaluation.epsilon)
     actor = make_actor(config, env, learner, policies, epsilons, torch.Generator())
-    if actor.novelty.rnd is not None:
-        actor.novelty.moments.load_state_dict(state["actor"]["novelty"]["moments"])
-    actor.novelty.restart(learner.novelty, actor.novelty)
+    actor.novelty.restart(learner.novelty, statistics)
     return actor
 
 

@@ -14,10 +14,11 @@ from typing import Any
 
 import torch
 
-from ngu.agent import Agent, seed_of
+from ngu.agent import Agent
 from ngu.config import Config
 from ngu.graphs import Graphed
 from ngu.learner import Update
+from ngu.randomness import restore_generator, seed_of
 from ngu.replay import Batch
 
 
@@ -97,22 +98,36 @@ class LocalRunner:
         self.settle()
         agent = self.agent
         return {
-            "runner": {"acting_steps": self.acting_steps, "learning_since": list(self.learning_since or ())},
+            "runner": {
+                "acting_steps": self.acting_steps,
+                "learning_since": list(self.learning_since or ()),
+                "device": self.device.type,
+            },
             "learner": agent.learner.state_dict(),
             "actor": agent.actor.state_dict(),
             "replay": agent.replay.state_dict() | {"generator": agent.replay.generator.get_state()},
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Takes over a saved state; without the replay's part, learning waits until replay has filled again."""
+        """Takes over a saved state.
+
+        Without the replay's part, learning waits until replay has filled again. A state from another kind of device
+        brings networks, optimisers and statistics; episodes begin anew, since environments and generators do not fit.
+        """
         agent = self.agent
-        self.acting_steps = int(state["runner"]["acting_steps"])
-        agent.learner.load_state_dict(state["learner"])
-        agent.actor.load_state_dict(state["actor"])
+        runner = state["runner"]
+        moved = runner["device"] != self.device.type
+        self.acting_steps = int(runner["acting_steps"])
         self.learning_since = None
-        since = state["runner"]["learning_since"]
+        self._started = self.acting_steps > 0 and not moved
+        agent.learner.load_state_dict(state["learner"])
+        if moved:
+            agent.actor.network.load_state_dict(state["actor"]["network"])
+            agent.actor.novelty.load_state_dict(state["actor"]["novelty"])
+            return
+        agent.actor.load_state_dict(state["actor"])
         if "replay" in state:
+            since = runner["learning_since"]
             self.learning_since = (int(since[0]), int(since[1])) if since else None
             agent.replay.load_state_dict(state["replay"])
-            agent.replay.generator.set_state(state["replay"]["generator"].cpu())
-        self._started = self.acting_steps > 0
+            restore_generator(agent.replay.generator, state["replay"]["generator"])
