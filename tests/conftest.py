@@ -39,6 +39,7 @@ TINY = {
     "replay.min_sequences": 20,
     "learner.batch_size": 8,
     "learner.warmup_until": 0,
+    "learner.replay_ratio": 1.25,
     "learner.target_period": 5,
     "actor.update_period": 6,
     "evaluation.num_envs": 4,

@@ -193,6 +193,25 @@ def test_without_a_saved_replay_no_sequence_begins_in_the_middle_of_an_episode()
     assert (batch.inputs.previous_action[0, zero_state] == -1).all()
 
 
+def test_a_state_from_another_kind_of_device_brings_what_was_learned_and_begins_episodes_anew() -> None:
+    runner = advance(make_runner(), 40)
+    state = clone(runner.state_dict())
+    state["runner"]["device"] = "cuda"
+    state["learner"]["generator"] = torch.zeros(16, dtype=torch.uint8)
+    del state["actor"]["env"], state["actor"]["generator"], state["replay"]["generator"]
+    other = resumed(state)
+    assert other.steps == runner.steps
+    assert not difference(
+        dict(runner.agent.learner.network.state_dict()), dict(other.agent.learner.network.state_dict())
+    )
+    assert not difference(runner.agent.learner.optimiser.state_dict(), other.agent.learner.optimiser.state_dict())
+    assert not difference(runner.agent.actor.novelty.state_dict(), other.agent.actor.novelty.state_dict())
+    assert int(other.agent.replay.count()) == 0
+    other.advance()
+    # The row before the first step is the start of an episode everywhere.
+    assert (other.agent.replay.action[: other.agent.replay.streams] == -1).all()
+
+
 # ------------------------------------------------------------------------------------------- what is not finite
 
 

@@ -1,0 +1,117 @@
+"""The examples run as they stand, with small budgets, and do what they say."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+import tyro
+
+import ngu
+
+EXAMPLES = Path(__file__).parent.parent / "examples"
+
+
+def load(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(f"example_{name}", EXAMPLES / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module  # dataclasses look their module up there
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_every_example_is_tested() -> None:
+    assert {path.stem for path in EXAMPLES.glob("*.py")} == {"custom_config", "disco_maze", "intrinsic_reward_with_ppo"}
+
+
+def test_disco_maze(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    example = load("disco_maze")
+    out = tmp_path / "agent"
+    arguments = ["--steps", "2000", "--out", str(out), "--seed", "3"]
+    coverage = example.main(tyro.cli(example.Settings, args=arguments))
+    printed = capsys.readouterr().out
+    assert "eval/explore/coverage@100: 0." in printed
+    assert "loaded at 2,048 steps" in printed  # whole steps of 64 environments
+    assert 0 < coverage <= 1
+    assert f"coverage {coverage:.0%}" in printed
+    assert ngu.NGU.load(out).config.run.seed == 3
+    with pytest.raises(SystemExit, match="exists already"):
+        example.main(tyro.cli(example.Settings, args=arguments))
+
+
+def test_custom_config(capsys: pytest.CaptureFixture[str]) -> None:
+    example = load("custom_config")
+    agent = example.main(tyro.cli(example.Settings, args=["--steps", "4000"]))
+    assert agent.steps >= 4000
+    config = agent.config
+    assert (config.variant, config.novelty.lifelong) == ("no-rnd", False)  # from the variant
+    assert (config.env.maze_size, config.mixture.num_mixtures) == (7, 2)  # from the file
+    assert (config.env.num_envs, config.run.seed) == (32, 7)  # from the code
+    printed = capsys.readouterr().out
+    assert "refused: env.maze_size is 8" in printed
+    assert "eval/exploit/coverage@60" in printed
+    assert "eval/explore/coverage@60" in printed
+
+
+def test_custom_config_from_a_file(tmp_path: Path) -> None:
+    example = load("custom_config")
+    path = tmp_path / "mine.toml"
+    path.write_text("[env]\nmaze_size = 5\n[evaluation]\nnum_envs = 4\n")
+    agent = example.main(tyro.cli(example.Settings, args=["--config", str(path), "--steps", "320"]))
+    assert (agent.config.env.maze_size, agent.config.mixture.num_mixtures) == (5, 1)
+
+
+def test_ppo_sees_more_of_mountain_car_with_the_intrinsic_reward(capsys: pytest.CaptureFixture[str]) -> None:
+    """Long enough for the difference to be large: the car has left the valley's floor."""
+    example = load("intrinsic_reward_with_ppo")
+    outcomes = example.main(tyro.cli(example.Settings, args=["--steps", "28000"]))
+    assert outcomes["with"].coverage > 2 * outcomes["without"].coverage
+    assert outcomes["without"].terminated == 0
+    assert outcomes["with"].episodes >= 16
+    printed = capsys.readouterr().out
+    assert "beta 0: coverage" in printed
+    assert "beta 0.5: coverage" in printed
+
+
+def test_ppo_takes_images(capsys: pytest.CaptureFixture[str]) -> None:
+    example = load("intrinsic_reward_with_ppo")
+    arguments = ["--env", "ngu/DiscoMaze-v0", "--env-options", "size", "7", "step_cap", "20"]
+    arguments += ["--steps", "400", "--num-envs", "4", "--rollout", "50", "--minibatch", "64"]
+    outcomes = example.main(tyro.cli(example.Settings, args=arguments))
+    open_cells = 17  # of a maze of 3 x 3 rooms
+    for outcome in outcomes.values():
+        assert outcome.terminated > 10
+        assert 1 / open_cells <= outcome.coverage < 0.5
+        assert outcome.mean_return == 0.0
+    assert capsys.readouterr().out.startswith("ngu/DiscoMaze-v0, 400 steps")
+
+
+def test_ppos_advantages_are_the_definition() -> None:
+    """Against a loop over the definition: terminal values are 0, time limits bootstrap, nothing crosses an end."""
+    import torch
+
+    example = load("intrinsic_reward_with_ppo")
+    generator = torch.Generator().manual_seed(0)
+    steps, envs, discount, decay = 12, 5, 0.9, 0.8
+    terminated = torch.rand(steps, envs, generator=generator) < 0.2
+    ended = terminated | (torch.rand(steps, envs, generator=generator) < 0.2)
+    value, reward = (torch.randn(steps, envs, generator=generator) for _ in range(2))
+    last_value = torch.randn(envs, generator=generator)
+    empty = torch.zeros(steps, envs)
+    rollout = example.Rollout(empty, empty, empty, value, empty, reward, terminated, ended, ~ended)
+    result = example.advantages(rollout, last_value, discount, decay)
+    for e in range(envs):
+        for t in range(steps):
+            total, weight = 0.0, 1.0
+            for s in range(t, steps):
+                after = value[s + 1, e] if s + 1 < steps else last_value[e]
+                total += weight * float(reward[s, e] + discount * after * (not terminated[s, e]) - value[s, e])
+                weight *= discount * decay
+                if ended[s, e]:
+                    break
+            assert float(result[t, e]) == pytest.approx(total, abs=1e-5)
