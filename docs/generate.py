@@ -109,7 +109,7 @@ WIDTH, HEIGHT, MARGIN = 380, 250, 46
 
 
 def ladders() -> str:
-    """beta_i and gamma_i of the paper's 32 policies (App. A, Fig. 7) as an SVG picture."""
+    """beta_i and gamma_i of the paper's 32 policies (App. A) as an SVG picture."""
     count, beta, discount_max, discount_min = 32, 0.3, 0.997, 0.99
     left = _plot(
         "beta_i, N = 32, beta = 0.3",
