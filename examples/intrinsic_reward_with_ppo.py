@@ -7,7 +7,7 @@ It trains twice from the same seed, first with beta = 0 (plain PPO), then with r
 of the world each run saw. In MountainCar every step costs 1 until a goal that random actions practically never reach,
 so plain PPO has nothing to learn from.
 
-`IntrinsicReward` takes the five places marked (1) to (5). The rest is PPO (Schulman et al., 2017).
+`IntrinsicReward` takes the four places marked (1) to (4). The rest is PPO (Schulman et al., 2017).
 """
 
 from __future__ import annotations
@@ -180,10 +180,9 @@ def train(settings: Settings) -> Outcome:
             next_observation, first = world.tensor(raw), ended
             terminated, ended = torch.from_numpy(terminal), torch.from_numpy(terminal | cut)
 
-            # (3) Show it every new observation, and which of them begin an episode. It returns r_i, [E].
-            r_i = intrinsic(next_observation, first)
-            # (4) Nobody acts on a terminal observation, so it pays nothing; else running into a wall might.
-            r_i = torch.where(terminated, 0.0, r_i)
+            # (3) Show it every new observation, which of them begin an episode, and which are terminal: nobody acts on
+            # those, so they pay nothing, else running into a wall might. It returns r_i, [E].
+            r_i = intrinsic(next_observation, first, terminated)
             reward = torch.from_numpy(extrinsic).float() + settings.beta * r_i
 
             log_probability = policy.log_prob(action)
@@ -210,7 +209,7 @@ def train(settings: Settings) -> Outcome:
                 nn.utils.clip_grad_norm_(model.value.parameters(), 5.0)
                 optimiser.step()
                 if epoch == 0:
-                    # (5) Train it on transitions, here on each of them once.
+                    # (4) Train it on transitions, here on each of them once.
                     intrinsic.train(batch.observation, batch.action, batch.next_observation)
     world.envs.close()
     return record.outcome()

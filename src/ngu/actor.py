@@ -110,10 +110,8 @@ class Actor:
     def _take_in(self, step: Step, action: Tensor, behaviour: Tensor) -> None:
         """Everything that follows from a new observation, up to the point where the next action is chosen."""
         first = step.first
-        parts = self.novelty.parts(step.observation, first)
-        # No action is taken at a terminal observation, so its novelty is not worth reaching it (paper, App. A: an actor
-        # computes r_i for the observations it acts on).
-        intrinsic = torch.where(step.terminated, 0.0, parts.reward)
+        parts = self.novelty.parts(step.observation, first, step.terminated)
+        intrinsic = parts.reward
         # Chosen, not multiplied: 0 times a NaN of the last episode would be NaN in this one.
         fresh = first.unsqueeze(1)
         self.state.hidden.copy_(torch.where(fresh, 0.0, self.state.hidden))

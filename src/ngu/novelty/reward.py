@@ -182,20 +182,22 @@ class IntrinsicReward:
         return min(self.config.memory_capacity, longest)
 
     @torch.no_grad()
-    def __call__(self, observation: Tensor, first: Tensor) -> Tensor:
+    def __call__(self, observation: Tensor, first: Tensor, terminated: Tensor | None = None) -> Tensor:
         """r_i of each environment's newest observation.
 
         Args:
             observation: [E, *observation_shape]
             first: [E] bool, where the observation begins an episode.
+            terminated: [E] bool, where it is terminal. No action is taken there, so its novelty is not worth reaching
+                it (paper, App. A: an actor computes r_i for the observations it acts on).
 
         Returns:
-            [E] float32; 0 at an episode's first observation.
+            [E] float32; 0 at an episode's first observation and at terminal ones.
         """
-        return self.parts(observation, first).reward
+        return self.parts(observation, first, terminated).reward
 
     @torch.no_grad()
-    def parts(self, observation: Tensor, first: Tensor) -> NoveltyParts:
+    def parts(self, observation: Tensor, first: Tensor, terminated: Tensor | None = None) -> NoveltyParts:
         """As calling, with what the reward is made of."""
         with autocast(observation.device, self.precision):
             episodic = self._episodic(observation, first)
@@ -211,7 +213,7 @@ class IntrinsicReward:
         else:
             reward = episodic * clipped_modulator(alpha, self.config.max_modulation)
         # Nothing led to an episode's first observation, and an empty memory would pay 1 / c.
-        reward = torch.where(first, 0.0, reward)
+        reward = torch.where(first if terminated is None else first | terminated, 0.0, reward)
         return NoveltyParts(torch.nan_to_num(reward, 0.0, 0.0, 0.0), episodic, alpha, error)
 
     def _episodic(self, observation: Tensor, first: Tensor) -> Tensor:
