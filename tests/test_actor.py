@@ -36,7 +36,12 @@ class Stage:
     def __init__(self, epsilon: float = 0.3, script: Any = None, **changes: Any) -> None:
         script = SCRIPT if script is None else script
         self.config: Config = make_tiny_config(
-            **{"mixture__num_mixtures": 3, "mixture__discount_min": 0.9, "env__num_envs": len(script), **changes}
+            **{
+                "mixture__num_mixtures": min(3, len(script)),
+                "mixture__discount_min": 0.9,
+                "env__num_envs": len(script),
+                **changes,
+            }
         )
         self.env = ScriptedEpisodes(script)
         envs = self.env.num_envs

@@ -130,6 +130,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"replay.capacity": 100}, "raise the capacity"),
     ({"replay.trace_length": 10_000}, "raise the capacity"),
     ({"replay.min_sequences": 10**9}, "min_sequences"),
+    ({"env.num_envs": 4, "mixture.num_mixtures": 5}, "num_mixtures"),
     ({"replay.priority_exponent": 1.5}, "priority_exponent"),
     ({"replay.max_memory_share": 0.0}, "max_memory_share"),
     ({"learner.batch_size": 0}, "batch_size"),

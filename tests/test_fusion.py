@@ -71,7 +71,7 @@ def _cases() -> list[tuple[str, Callable[..., Any], tuple[Any, ...]]]:
                 ValueTransform(1e-3),
             ),
         ),
-        ("summarise", _summarise, (_uniform(T + 1, B, A), action, _uniform(T, B), _coin(T, B), 0.9)),
+        ("summarise", _summarise, (_uniform(T + 1, B, A), action, _uniform(T, B), _coin(T, B), _coin(T, B), 0.9)),
     ]
 
 

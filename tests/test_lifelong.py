@@ -222,3 +222,15 @@ def test_a_pixel_that_never_changed_bounds_what_it_does_once_it_moves(seed: int)
     rnd.observe(torch.zeros(20, 5), torch.ones(20, dtype=torch.bool))
     error = rnd.error(torch.full((1, 5), 1e9))
     assert torch.equal(error, rnd.error(torch.full((1, 5), 0.05)))
+
+
+def test_moments_still_follow_after_a_thousand_million_values() -> None:
+    """Single-precision sums of that size no longer grow by what a small batch adds."""
+    moments = RunningMoments(())
+    moments.weight.fill_(2.0**30)
+    moments.square.fill_(2.0**30)
+    before = moments.square.item()
+    for _ in range(100):
+        moments.update(torch.tensor([1.0, -1.0]))
+    assert moments.square.item() - before == pytest.approx(200, rel=0.01)
+    assert moments.deviation.item() == pytest.approx(1.0, rel=1e-5)

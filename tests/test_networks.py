@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from ngu.config import NetworkConfig
 from ngu.envs.protocol import EnvironmentSpec
 from ngu.errors import UserError
-from ngu.networks import AgentInput, FeatureTorso, QNetwork, RecurrentState, Torso
+from ngu.networks import AgentInput, FeatureTorso, QNetwork, RecurrentState, Torso, scaled_observation
 
 IMAGES = EnvironmentSpec((3, 7, 7), torch.uint8, 4)
 VECTORS = EnvironmentSpec((5,), torch.float32, 3)
@@ -201,3 +201,12 @@ def test_observations_too_small_for_the_convolutions_are_refused_in_a_sentence()
 def test_observations_of_another_kind_are_refused_in_a_sentence() -> None:
     with pytest.raises(UserError, match="neither images"):
         Torso(EnvironmentSpec((4, 4), torch.float32, 2), (8,), (3,), (1,), ())
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.float64, torch.float32])
+def test_vectors_of_any_type_are_taken_in(dtype: torch.dtype) -> None:
+    """Such as the emulator's memory (bytes), or what NumPy makes by default (doubles)."""
+    vectors = torch.tensor([[0, 51, 255]]).to(dtype)
+    scaled = scaled_observation(vectors)
+    assert scaled.dtype == torch.float32
+    assert scaled.tolist()[0] == pytest.approx([0.0, 0.2, 1.0] if dtype == torch.uint8 else [0.0, 51.0, 255.0])

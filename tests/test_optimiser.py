@@ -160,3 +160,33 @@ def test_a_saved_optimiser_goes_on_exactly(scaling: bool) -> None:
         other.step(make_loss(twin, step))
     assert not difference(everything(model, one), everything(twin, other))
     assert not difference(one.state_dict(), other.state_dict())
+
+
+# ------------------------------------------------------------------------------------------- the loss scale of fp16
+
+
+def test_going_on_in_fp16_after_another_precision_keeps_the_start_of_the_scale() -> None:
+    plain = GuardedAdam(make_model().parameters(), LearnerConfig(), 0.01)
+    scaled = GuardedAdam(make_model().parameters(), LearnerConfig(), 0.01, loss_scaling=True)
+    start = scaled.scale.item()
+    scaled.load_state_dict(clone(plain.state_dict()))
+    assert scaled.scale.item() == start > 1
+    scaled.scale.fill_(8.0)
+    other = GuardedAdam(make_model().parameters(), LearnerConfig(), 0.01, loss_scaling=True)
+    other.load_state_dict(clone(scaled.state_dict()))
+    assert other.scale.item() == 8.0
+
+
+def test_an_overflow_halves_the_scale_and_is_refused_only_when_it_cannot_shrink_further() -> None:
+    model = make_model()
+    guarded = GuardedAdam(model.parameters(), LearnerConfig(), 0.01, loss_scaling=True)
+    model[0].weight.register_hook(lambda gradient: gradient * float("inf"))
+    before = clone(dict(model.state_dict()))
+    scale = guarded.scale.item()
+    report = guarded.step(make_loss(model, 0))
+    assert (report.applied.item(), report.refused.item()) == (False, False)
+    assert guarded.scale.item() == scale / 2
+    guarded.scale.fill_(guarded.least_scale)
+    report = guarded.step(make_loss(model, 0))
+    assert (report.applied.item(), report.refused.item()) == (False, True)
+    assert not difference(before, dict(model.state_dict()))

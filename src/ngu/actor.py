@@ -69,7 +69,6 @@ class Actor:
         self.sums = torch.zeros(
             len(_PER_STEP) + len(_PER_EPISODE) + len(env.spec.measurements) + 2, device=device
         ).double()
-        self.last: Step | None = None
         generators = (generator, *env.generators)
         self._step = Graphed(self._act, device, generators, enabled=env.graph_safe)
 
@@ -78,14 +77,12 @@ class Actor:
         step = self.env.reset(seed)
         nothing = torch.full_like(self.previous_action, -1)
         self._take_in(step, nothing, torch.ones_like(self.extrinsic))
-        self.last = step
         return step
 
     def step(self) -> Step:
         """One step of every environment. On a GPU the tensors in the result are overwritten by the next call."""
         self.env.maintain()
-        self.last = self._step()
-        return self.last
+        return self._step()
 
     @torch.no_grad()
     def _act(self) -> Step:

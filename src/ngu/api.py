@@ -85,6 +85,7 @@ class NGU:
         """
         runner = self._training.runner
         agent = runner.agent
+        runner.settle()
         actor = Policy(self.config, agent.env.spec, agent.learner, agent.actor.novelty)
         batch, single = actor.prepare(observation)
         state = state if state is not None else actor.begin(len(batch))
@@ -94,6 +95,8 @@ class NGU:
                 "one state for each batch of episodes."
             )
         rewards = torch.as_tensor(np.asarray(reward), dtype=torch.float32, device=actor.device).expand(len(batch))
+        if policy not in ("explore", "exploit"):
+            raise UserError(f"the policy {policy!r} does not exist; choose explore or exploit.")
         mixture = self.config.mixture.num_mixtures - 1 if policy == "explore" else 0
         chosen = self.config.evaluation.epsilon if epsilon is None else epsilon
         action = actor.act(batch, state, rewards, mixture, chosen).cpu().numpy()

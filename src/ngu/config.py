@@ -2,8 +2,8 @@
 
 The same definitions serve Python, the command line (`--learner.batch-size 32`), configuration files and the docs: the
 sentence under a field is its help text. Values are checked when a config is made, so a config that exists can be run.
-All schedules count agent steps (transitions) or learner updates, and say which. Where the defaults come from: see
-`presets.py` and the docs' table of decisions.
+All schedules count agent steps or learner updates, and say which; an agent step is one step of one environment,
+automatic resets included. Where the defaults come from: see `presets.py` and the docs' table of decisions.
 """
 
 from __future__ import annotations
@@ -264,7 +264,7 @@ class LearnerConfig:
     batch_size: int = 32
     """Sequences in an update."""
     replay_ratio: float = 1.5
-    """Trained steps (batch size times trace length) for each step collected."""
+    """Trained steps (batch size times trace length, padding included) for each agent step."""
     learning_rate: float = 1e-3
     """Adam's rate for the Q-network."""
     warmup_until: int = 0
@@ -435,11 +435,16 @@ class Config:
             f"replay.capacity ({self.replay.capacity}) leaves {slots} steps to each of {envs} environments, but a "
             f"trace of {trace} needs {needed}; raise the capacity to {needed * envs} or shorten replay.trace_length.",
         )
-        most_sequences = envs * ((slots - 1) // self.replay.period)
+        _require(
+            self.mixture.num_mixtures <= envs,
+            f"mixture.num_mixtures ({self.mixture.num_mixtures}) is more than env.num_envs ({envs}), so some policies "
+            "would never act; use as many environments as policies, or more.",
+        )
+        most_sequences = envs * ((slots - 1 - trace) // self.replay.period + 1)
         _require(
             self.replay.min_sequences <= most_sequences,
-            f"replay.min_sequences ({self.replay.min_sequences}) can never be held by a replay of capacity "
-            f"{self.replay.capacity}; set it to {most_sequences} or less.",
+            f"replay.min_sequences ({self.replay.min_sequences}) is more than a replay of capacity "
+            f"{self.replay.capacity} holds when episodes are long; set it to {most_sequences} or less.",
         )
 
     @property

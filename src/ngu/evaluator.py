@@ -42,7 +42,7 @@ class Evaluator:
         settings = self.config.evaluation
         actor = self.actor
         actor.generator.manual_seed(settings.seed)
-        actor.fetch(learner.network, learner.novelty)
+        actor.network.load_state_dict(learner.network.state_dict())
         actor.novelty.restart(learner.novelty, novelty)
         step = actor.reset(settings.seed)
         kept = {name: step.info[name].clone() for name in self.env.spec.measurements}

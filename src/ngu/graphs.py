@@ -27,12 +27,18 @@ def fusable(function: Function) -> Function:
 
     On the CPU, and unless `enable_fusion` was called, it runs as it is. Shapes are fixed: each new one compiles anew.
     """
-    compiled = torch.compile(function, fullgraph=True, dynamic=False)
+    compiled: Callable[..., Any] | None = None
 
     @functools.wraps(function)
     def call(*arguments: Any) -> Any:
-        fuse = _fusion_enabled and any(isinstance(value, torch.Tensor) and value.is_cuda for value in arguments)
-        return compiled(*arguments) if fuse else function(*arguments)
+        nonlocal compiled
+        if not (_fusion_enabled and any(isinstance(value, torch.Tensor) and value.is_cuda for value in arguments)):
+            return function(*arguments)
+        if compiled is None:
+            # Training, evaluation and every batch size that a user predicts with are shapes of their own.
+            torch._dynamo.config.recompile_limit = max(torch._dynamo.config.recompile_limit, 256)
+            compiled = torch.compile(function, fullgraph=True, dynamic=False)
+        return compiled(*arguments)
 
     return cast(Function, call)
 
@@ -43,7 +49,8 @@ class Graphed(Generic[Result]):
     The function must keep all its state in tensors that it overwrites in place, and take its arguments, if any, from
     the same tensors at each call. Its results then lie in the same tensors, too. The first calls are ordinary ones:
     they are real work, and they let libraries choose kernels and allocate what they need. `generators` are the random
-    generators that the function draws from. Each recording has its own stream, so that two can overlap.
+    generators that the function draws from. Each recording is made on a stream of its own, since libraries keep work
+    space per stream: two recordings made on one could not be replayed side by side.
     """
 
     warmup_calls = 4

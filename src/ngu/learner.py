@@ -110,12 +110,14 @@ def retrace_loss(
 
 
 @fusable
-def _summarise(q: Tensor, action: Tensor, td_error: Tensor, valid: Tensor, max_share: float) -> tuple[Tensor, Tensor]:
-    """New priorities [B], and the means of Q, |TD error| and of the steps that are no padding."""
-    count = valid.sum().clamp_min(1)
+def _summarise(
+    q: Tensor, action: Tensor, td_error: Tensor, trained: Tensor, valid: Tensor, max_share: float
+) -> tuple[Tensor, Tensor]:
+    """New priorities [B]; the means of Q and |TD error| over the trained steps, and the share that is no padding."""
+    count = trained.sum().clamp_min(1)
     taken = q[:-1].gather(-1, action.unsqueeze(-1)).squeeze(-1)
-    means = [torch.where(valid, taken, 0.0).sum() / count, td_error.abs().sum() / count, valid.float().mean()]
-    return sequence_priority(td_error, valid, max_share), torch.stack(means)
+    means = [torch.where(trained, taken, 0.0).sum() / count, td_error.abs().sum() / count, valid.float().mean()]
+    return sequence_priority(td_error, trained, max_share), torch.stack(means)
 
 
 def _scaled_sequence(observation: Tensor) -> Tensor:
@@ -164,7 +166,8 @@ class Learner:
         self.metrics += self.novelty_trainer.metrics
         self.sums = torch.zeros(len(self.metrics), dtype=torch.float64, device=device)
         self.summed = 0
-        self.skipped = torch.zeros(2, dtype=torch.int64, device=device)
+        self.skipped = torch.zeros(3, dtype=torch.int64, device=device)
+        """Updates skipped in all, in a row until now, and most in a row since the last log."""
         self._update = Graphed(self._learn, device, (generator,))
 
     def update(self, batch: Batch, agent_steps: int) -> Update:
@@ -196,9 +199,9 @@ class Learner:
 
         report = self._train_novelty(batch)
         priority, summary = _summarise(
-            q.detach(), batch.action, td_error, trained, self.config.replay.priority_max_share
+            q.detach(), batch.action, td_error, trained, batch.valid, self.config.replay.priority_max_share
         )
-        self._count(loss.detach(), step.grad_norm, step.applied, summary, report)
+        self._count(loss.detach(), step.grad_norm, step.refused, summary, report)
         return Update(torch.where(step.applied, priority, torch.nan), step.applied)
 
     def _values(self, network: QNetwork, inputs: AgentInput, state: RecurrentState) -> Tensor:
@@ -245,7 +248,7 @@ class Learner:
         self,
         loss: Tensor,
         grad_norm: Tensor,
-        applied: Tensor,
+        refused: Tensor,
         summary: Tensor,
         report: NoveltyReport,
     ) -> None:
@@ -254,8 +257,10 @@ class Learner:
         values = torch.cat([torch.stack([loss, grad_norm]), summary, torch.stack(novelty) if novelty else summary[:0]])
         # A skipped update is counted, and must not turn the log into NaN.
         self.sums.add_(torch.nan_to_num(values, 0.0, 0.0, 0.0))
-        skipped = ~(applied & report.applied)
-        self.skipped.copy_(torch.stack([self.skipped[0] + skipped, torch.where(skipped, self.skipped[1] + 1, 0)]))
+        skipped = refused | report.refused
+        total, in_a_row, longest = self.skipped.unbind()
+        in_a_row = torch.where(skipped, in_a_row + 1, 0)
+        self.skipped.copy_(torch.stack([total + skipped, in_a_row, torch.maximum(longest, in_a_row)]))
 
     def pop_statistics(self) -> dict[str, float]:
         """Means since the last call, as metrics."""
@@ -264,10 +269,11 @@ class Learner:
             metrics = {name: value / self.summed for name, value in zip(self.metrics, self.sums.tolist(), strict=True)}
             self.sums.zero_()
             self.summed = 0
-        skipped, in_a_row = self.skipped.tolist()
+        skipped, _, longest = self.skipped.tolist()
+        self.skipped[2:].zero_()
         metrics["learner/updates"] = self.updates
         metrics["learner/skipped_updates"] = skipped
-        metrics["learner/skipped_in_a_row"] = in_a_row
+        metrics["learner/skipped_in_a_row"] = longest
         return metrics
 
     def state_dict(self) -> dict[str, Any]:

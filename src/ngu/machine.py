@@ -25,6 +25,8 @@ def resolve_device(name: str) -> torch.device:
             raise UserError("run.device is cuda, but PyTorch finds no CUDA device here; use --run.device cpu.")
         if device.index is not None and device.index >= torch.cuda.device_count():
             raise UserError(f"run.device is {name}, but there are only {torch.cuda.device_count()} CUDA devices.")
+        # Streams and graphs belong to the current device.
+        torch.cuda.set_device(device)
     return device
 
 

@@ -16,6 +16,8 @@ from ngu.envs.protocol import EnvironmentSpec
 from ngu.errors import UserError
 from ngu.graphs import fusable
 
+_COMPUTED_IN = (torch.float32, torch.bfloat16, torch.float16)
+
 
 def scaled_observation(observation: Tensor) -> Tensor:
     """[B, *observation_shape] to what networks take in: images from 0..255 to 0..1, vectors as they are.
@@ -24,7 +26,9 @@ def scaled_observation(observation: Tensor) -> Tensor:
     Floats pass through, so an observation that several networks share is scaled once.
     """
     if observation.dtype != torch.uint8:
-        return observation
+        return observation if observation.dtype in _COMPUTED_IN else observation.float()
+    if observation.dim() != 4:
+        return observation.float() / 255
     return _scaled_image(observation, compute_dtype(observation.device))
 
 
@@ -85,7 +89,7 @@ class Torso(nn.Module):
 
 
 class FeatureTorso(nn.Module):
-    """A torso and one linear layer: the body of the embedding and of RND's networks."""
+    """A torso and one linear layer: RND's networks."""
 
     def __init__(
         self,

@@ -20,6 +20,8 @@ class StepReport:
     """Norm of the gradient before clipping."""
     applied: Tensor
     """bool: False if the loss or the gradient was not finite, and nothing was changed."""
+    refused: Tensor
+    """bool: not applied, and not just because the loss scale of fp16 was still too large."""
 
 
 class GuardedAdam:
@@ -34,6 +36,7 @@ class GuardedAdam:
     """
 
     growth_interval = 1000
+    least_scale = 2.0**-24
 
     def __init__(
         self,
@@ -85,28 +88,34 @@ class GuardedAdam:
         self.adam.grad_scale = None  # type: ignore[attr-defined]
         self.adam.found_inf = (~finite).to(torch.float32)  # type: ignore[attr-defined]
         self.adam.step()
+        refused = ~finite
         if self.loss_scaling:
+            overflow = torch.isfinite(loss.detach()) & (self.scale > self.least_scale)
+            refused = refused & ~overflow
             self._adapt_scale(finite)
-        return StepReport(norm, finite)
+        return StepReport(norm, finite, refused)
 
     def _adapt_scale(self, finite: Tensor) -> None:
         """Halves the loss scale after an overflow, doubles it after a long run without one."""
         self.good_steps.copy_(torch.where(finite, self.good_steps + 1, 0))
         grow = self.good_steps >= self.growth_interval
         factor = torch.where(finite, torch.where(grow, 2.0, 1.0), 0.5)
-        self.scale.copy_((self.scale * factor).clamp(2.0**-24, 2.0**24))
+        self.scale.copy_((self.scale * factor).clamp(self.least_scale, 2.0**24))
         self.good_steps.copy_(torch.where(grow, 0, self.good_steps))
 
     def state_dict(self) -> dict[str, Any]:
         return {
+            "scaled": self.loss_scaling,
             "scale": self.scale,
             "good_steps": self.good_steps,
             "moments": {str(index): dict(self.adam.state[p]) for index, p in enumerate(self.parameters)},
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.scale.copy_(state["scale"])
-        self.good_steps.copy_(state["good_steps"])
+        # A run that goes on in fp16 after another precision keeps its own start: from a scale of 1 it would not learn.
+        if self.loss_scaling == state["scaled"]:
+            self.scale.copy_(state["scale"])
+            self.good_steps.copy_(state["good_steps"])
         for index, parameter in enumerate(self.parameters):
             for name, value in state["moments"][str(index)].items():
                 self.adam.state[parameter][name].copy_(value)

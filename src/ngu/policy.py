@@ -9,12 +9,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ngu.actor import choose_actions
 from ngu.config import Config
 from ngu.envs.protocol import EnvironmentSpec
 from ngu.errors import UserError
 from ngu.learner import Learner
 from ngu.networks import AgentInput, QNetwork, RecurrentState
 from ngu.novelty.reward import IntrinsicReward
+from ngu.randomness import make_generator
 
 
 @dataclass
@@ -26,6 +28,8 @@ class PolicyState:
     novelty: IntrinsicReward
     intrinsic: Tensor
     """[B] r_i of the newest observation"""
+    generator: torch.Generator
+    """Draws the random actions."""
 
 
 class Policy:
@@ -44,7 +48,9 @@ class Policy:
         novelty = IntrinsicReward(self.spec, batch, self.config.novelty, self.device, model=self.learner.novelty)
         novelty.restart(self.learner.novelty, self.statistics)
         nothing = torch.full((batch,), -1, dtype=torch.int64, device=self.device)
-        return PolicyState(network.initial_state(batch), nothing, novelty, torch.zeros(batch, device=self.device))
+        generator = make_generator(self.config.run.seed, "acting", self.device)
+        pays_nothing = torch.zeros(batch, device=self.device)
+        return PolicyState(network.initial_state(batch), nothing, novelty, pays_nothing, generator)
 
     @torch.no_grad()
     def act(self, observation: Tensor, state: PolicyState, reward: Tensor, mixture: int, epsilon: float) -> Tensor:
@@ -55,12 +61,9 @@ class Policy:
         index = torch.full((batch,), mixture, device=self.device)
         inputs = AgentInput(observation, state.previous_action, reward, state.intrinsic, index)
         q, state.recurrent = self.learner.network.step(inputs, state.recurrent)
-        action = q.argmax(-1)
-        if epsilon > 0:
-            random = torch.randint(self.spec.num_actions, (batch,), device=self.device)
-            action = torch.where(torch.rand(batch, device=self.device) < epsilon, random, action)
-        state.previous_action = action
-        return action
+        draw = torch.rand(2, batch, device=self.device, generator=state.generator)
+        state.previous_action, _ = choose_actions(q, torch.full((batch,), epsilon, device=self.device), draw)
+        return state.previous_action
 
     def prepare(self, observation: Any) -> tuple[Tensor, bool]:
         """A NumPy array or tensor, single or batched, images channels first or last, to a batch [B, ...] on the device.

@@ -46,6 +46,7 @@ class Benchmark:
     """One learner update: Retrace, inverse dynamics, RND."""
     acting_share: float
     """Acting steps times their time alone, over the wall time of the agent; parts that overlap add up to over 1."""
+    knn_share: float
     sampling_share: float
     update_share: float
 
@@ -59,7 +60,7 @@ class Benchmark:
             ("transitions among the steps", f"{self.experience_share:.1%}"),
             (f"acting, {self.num_envs} environments", f"{self.acting_ms:.3f} ms, share {self.acting_share:.0%}"),
             ("  of it the environments", f"{self.environment_ms:.3f} ms"),
-            ("  of it the k-NN search", f"{self.knn_ms:.3f} ms"),
+            ("  of it the k-NN search", f"{self.knn_ms:.3f} ms, share {self.knn_share:.0%}"),
             ("sampling a batch", f"{self.sampling_ms:.3f} ms, share {self.sampling_share:.0%}"),
             ("learner update", f"{self.update_ms:.3f} ms, share {self.update_share:.0%}"),
         ]
@@ -118,6 +119,7 @@ def measure(config: Config, seconds: float = 10.0) -> Benchmark:
         sampling_ms=sampling,
         update_ms=update,
         acting_share=acting * acted / (wall * 1e3),
+        knn_share=knn * acted / (wall * 1e3),
         sampling_share=sampling * updates / (wall * 1e3),
         update_share=update * updates / (wall * 1e3),
     )

@@ -96,7 +96,7 @@ class EmbeddingSnapshots(nn.Module):
         return renewed
 
     @torch.no_grad()
-    def replace_all(self, embedding: Embedding) -> None:
+    def replace_all(self, embedding: nn.Module) -> None:
         """Copies `embedding` into all copies, for a new start with empty memories."""
         for copy in self.copies:
             for mine, theirs in zip(copy.parameters(), embedding.parameters(), strict=True):

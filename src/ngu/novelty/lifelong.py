@@ -37,16 +37,16 @@ class RunningMoments(nn.Module):
     def __init__(self, shape: tuple[int, ...], decay: float = 0.0) -> None:
         super().__init__()
         self.keep = decay if decay > 0 else 1.0
-        # Doubles: after 2^24 values a float would no longer count up.
+        # Doubles: after 2^24 values sums in floats no longer grow.
         self.register_buffer("weight", torch.zeros((), dtype=torch.float64))
         self.register_buffer("mean", torch.zeros(shape))
-        self.register_buffer("square", torch.zeros(shape))
+        self.register_buffer("square", torch.zeros(shape, dtype=torch.float64))
 
     @property
     def deviation(self) -> Tensor:
         """Standard deviation, of `shape`; 0 before any value."""
         variance = torch.where(self.weight > 0, self.square / self.weight.clamp_min(1e-30), 0.0)
-        return variance.clamp_min(0.0).sqrt().to(self.square.dtype)
+        return variance.clamp_min(0.0).sqrt().to(self.mean.dtype)
 
     @torch.no_grad()
     def update(self, values: Tensor, valid: Tensor | None = None) -> None:
@@ -75,7 +75,7 @@ def merge_moments(
     total = kept + count
     share = torch.where(total > 0, count / total, 0.0)
     difference = batch_mean - mean
-    between = difference.square() * (kept * share).to(values.dtype)
+    between = difference.square() * (kept * share)
     return total, mean + difference * share.to(values.dtype), square * keep + batch_square + between
 
 

@@ -48,8 +48,8 @@ class NoveltyReport:
 
     values: dict[str, Tensor]
     """Losses and accuracies by metric name."""
-    applied: Tensor
-    """bool: False if a loss or gradient was not finite, and that network was left alone."""
+    refused: Tensor
+    """bool: a loss or gradient was not finite, and that network was left alone."""
 
 
 class NoveltyTrainer:
@@ -100,14 +100,14 @@ class NoveltyTrainer:
         if valid is None:
             valid = torch.ones(action.shape, dtype=torch.bool, device=action.device)
         values: dict[str, Tensor] = {}
-        applied = torch.ones((), dtype=torch.bool, device=action.device)
+        refused = torch.zeros((), dtype=torch.bool, device=action.device)
         if self.inverse is not None and self.model.inverse is not None:
             with autocast(action.device, self.precision):
                 logits = self.model.inverse(observation, next_observation)
             loss, metrics = inverse_dynamics_loss(logits, action, valid)
             step = self.inverse.step(loss)
             values |= {"loss/inverse": loss.detach(), **metrics}
-            applied = applied & step.applied
+            refused = refused | step.refused
         if self.rnd is not None and self.model.rnd is not None:
             self.model.rnd.observe(next_observation, valid)
             with autocast(action.device, self.precision):
@@ -115,8 +115,8 @@ class NoveltyTrainer:
             loss = torch.where(valid, error, 0.0).sum()
             step = self.rnd.step(loss)
             values |= {"loss/rnd": loss.detach()}
-            applied = applied & step.applied
-        return NoveltyReport(values, applied)
+            refused = refused | step.refused
+        return NoveltyReport(values, refused)
 
     def state_dict(self) -> dict[str, Any]:
         parts = {"inverse": self.inverse, "rnd": self.rnd}
@@ -241,18 +241,20 @@ class IntrinsicReward:
 
     @torch.no_grad()
     def restart(self, model: NoveltyModel, statistics: IntrinsicReward) -> None:
-        """Forgets all episodes, acts with `model` from now on, and takes over the running statistics of another side.
+        """Forgets all episodes, and rewards as another side does now: with its newest f and its running statistics.
 
-        For evaluation: the copy must see the rewards that the actors see, and leave theirs alone.
+        For evaluation: the copy must see the rewards that the actors see, and leave theirs alone. A running distance
+        belongs to the f it was measured under, so both come from there; RND's weights come from `model`.
         """
-        self.publish(model)
         self.episodes.zero_()
-        if self.snapshots is not None and self.memory is not None and model.inverse is not None:
+        if self.snapshots is not None and self.memory is not None and statistics.snapshots is not None:
             self.memory.written.zero_()
-            self.snapshots.replace_all(model.inverse.embedding)
-            if statistics.snapshots is not None:
-                self.scale.take_over(statistics.scale, statistics.snapshots.newest)
-        if self.rnd is not None:
+            newest = statistics.snapshots.newest
+            self.snapshots.replace_all(statistics.snapshots.copies[int(newest)])
+            self.scale.take_over(statistics.scale, newest)
+        if self.rnd is not None and model.rnd is not None:
+            for mine, theirs in zip(self.rnd.state_dict().values(), model.rnd.state_dict().values(), strict=True):
+                mine.copy_(theirs)
             self.moments.load_state_dict(statistics.moments.state_dict())
 
     @torch.no_grad()

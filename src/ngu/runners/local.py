@@ -114,6 +114,7 @@ class LocalRunner:
         Without the replay's part, learning waits until replay has filled again. A state from another kind of device
         brings networks, optimisers and statistics; episodes begin anew, since environments and generators do not fit.
         """
+        self.settle()
         agent = self.agent
         runner = state["runner"]
         moved = runner["device"] != self.device.type
