@@ -52,7 +52,7 @@ _DISCO_MAZE: Mapping[str, Any] = {
     "learner.batch_size": 64,  # common
     "learner.replay_ratio": 1.5625,  # ours: one update per 2,048 steps; the paper's own ratio is 1.5 (App. A)
     "learner.learning_rate": 1e-3,  # maze
-    "learner.warmup_until": 4_000_000,  # ours: without it the torso died in two of five runs
+    "learner.warmup_until": 4_000_000,  # ours: without it the torso died in four of nine starts
     "learner.learning_rate_final": 1e-4,  # ours: a constant rate makes the final coverage swing
     "learner.decay_from": 20_000_000,  # ours
     "learner.decay_until": 80_000_000,  # ours
