@@ -395,3 +395,23 @@ def test_restart_forgets_the_episodes_and_takes_over_the_statistics() -> None:
         observation, first = torch.randn(2, 3), torch.full((2,), step == 0)
         assert torch.equal(one(observation, first), other(observation, first))
     assert not difference(before, source.state_dict())
+
+
+def test_restart_takes_f_and_its_running_distance_from_the_same_side() -> None:
+    """The learner's f may be newer than any that the actors have used; d_m^2 was not measured under it."""
+    spec = EnvironmentSpec((4,), torch.float32, 3)
+    acting = IntrinsicReward(spec, 3)
+    generator = torch.Generator().manual_seed(0)
+    for step in range(5):
+        acting(torch.randn(3, 4, generator=generator), torch.full((3,), step == 0))
+    assert acting.snapshots is not None
+    newer = NoveltyModel(spec, acting.config)
+    other = IntrinsicReward(spec, 2)
+    other.restart(newer, acting)
+    assert other.snapshots is not None
+    observation = torch.randn(2, 4, generator=generator)
+    used = acting.snapshots.copies[int(acting.snapshots.newest)](observation)
+    assert newer.inverse is not None
+    assert torch.equal(other.snapshots(observation), used)
+    assert not torch.allclose(newer.inverse.embedding(observation), used)
+    assert other.scale.total[0] == acting.scale.total[acting.snapshots.newest] > 0
