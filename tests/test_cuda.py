@@ -1,0 +1,194 @@
+"""On a GPU: recorded graphs compute what plain calls compute, which is what the CPU computes, and runs resume.
+
+Skipped where there is no GPU. Floats are compared with a tolerance: kernels of another shape add in another order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from conftest import make_tiny_config
+from tiny_runs import checkpoint_steps, ngu, train_command
+
+from ngu.agent import Agent
+from ngu.graphs import Graphed
+from ngu.learner import Learner
+from ngu.metrics import read_metrics
+from ngu.networks import AgentInput, RecurrentState
+from ngu.replay import Batch
+from ngu.runners.local import LocalRunner
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+
+CUDA = torch.device("cuda")
+NEVER = 10**9
+
+
+def make_runner(*, graphs: bool, monkeypatch: pytest.MonkeyPatch, **overrides: Any) -> LocalRunner:
+    """A runner that records its graphs soon, or never; the setting is read at each call, so use one at a time."""
+    monkeypatch.setattr(Graphed, "warmup_calls", 4 if graphs else NEVER)
+    return LocalRunner(make_tiny_config(run__device="cuda", **overrides), CUDA)
+
+
+def tensors(tree: Mapping[str, Any], prefix: str = "") -> dict[str, torch.Tensor]:
+    """All tensors of a nested state by their path, copied to the CPU."""
+    found: dict[str, torch.Tensor] = {}
+    for name, value in tree.items():
+        if isinstance(value, Mapping):
+            found |= tensors(value, f"{prefix}{name}.")
+        elif isinstance(value, torch.Tensor):
+            found[prefix + name] = value.detach().cpu().clone()
+    return found
+
+
+def assert_close(one: Mapping[str, Any], other: Mapping[str, Any], tolerance: float = 1e-3) -> None:
+    mine, theirs = tensors(one), tensors(other)
+    assert mine.keys() == theirs.keys()
+    for name, value in mine.items():
+        if value.is_floating_point():
+            close = torch.allclose(value, theirs[name], rtol=tolerance, atol=tolerance, equal_nan=True)
+        else:
+            close = torch.equal(value, theirs[name])
+        assert close, name
+
+
+def test_recorded_acting_equals_plain_acting(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Integers (mazes, actions, episode starts, generators) are equal after 60 steps, floats close."""
+    states = []
+    for graphs in (True, False):
+        # With min_sequences out of reach nothing is learned.
+        runner = make_runner(graphs=graphs, monkeypatch=monkeypatch, replay__min_sequences=190)
+        for _ in range(60):
+            runner.advance()
+        assert runner.agent.learner.updates == 0
+        assert (runner.agent.actor._step._graph is not None) == graphs
+        states.append(tensors(runner.state_dict()))
+    assert_close(states[0], states[1])
+
+
+def test_recorded_samples_are_the_samples_of_plain_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+    runner = make_runner(graphs=True, monkeypatch=monkeypatch, replay__min_sequences=190)
+    for _ in range(60):
+        runner.advance()
+    replay = runner.agent.replay
+    state = replay.generator.get_state()
+    plain = [replay.sample(8).place.clone() for _ in range(12)]
+    replay.generator.set_state(state)
+    recorded = [runner._sample().place.clone() for _ in range(12)]
+    assert runner._sample._graph is not None
+    assert all(torch.equal(one, other) for one, other in zip(plain, recorded, strict=True))
+    assert len({tuple(place.tolist()) for place in plain}) > 1
+
+
+def on(device: torch.device, batch: Batch) -> Batch:
+    """A copy of a batch on another device."""
+
+    def move(holder: Any) -> dict[str, torch.Tensor]:
+        return {name: value.clone().to(device) for name, value in vars(holder).items() if torch.is_tensor(value)}
+
+    inputs, state = AgentInput(**move(batch.inputs)), RecurrentState(**move(batch.state))
+    return Batch(inputs=inputs, state=state, **move(batch))
+
+
+def learned(device: torch.device, batch: Batch, updates: int, **overrides: Any) -> Learner:
+    learner = Agent.create(make_tiny_config(**overrides), device).learner
+    own = on(device, batch)
+    for _ in range(updates):
+        learner.update(own, 1_000)
+    return learner
+
+
+def weights(learner: Learner) -> dict[str, Any]:
+    return {
+        "network": dict(learner.network.state_dict()),
+        "target": dict(learner.target.state_dict()),
+        "novelty": dict(learner.novelty.state_dict()),
+    }
+
+
+def test_recorded_updates_equal_plain_ones_and_those_of_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same batch twelve times: with graphs, without, and on the CPU."""
+    runner = make_runner(graphs=False, monkeypatch=monkeypatch, replay__min_sequences=190)
+    for _ in range(60):
+        runner.advance()
+    batch = runner.agent.replay.sample(8)
+    torch.backends.cudnn.allow_tf32, before = False, torch.backends.cudnn.allow_tf32
+    try:
+        settings = {"mixture__num_mixtures": 1, "learner__learning_rate": 1e-3}
+        plain = learned(CUDA, batch, 12, **settings)
+        monkeypatch.setattr(Graphed, "warmup_calls", 4)
+        recorded = learned(CUDA, batch, 12, **settings)
+        on_cpu = learned(torch.device("cpu"), batch, 12, **settings)
+    finally:
+        torch.backends.cudnn.allow_tf32 = before
+    assert recorded._update._graph is not None
+    assert plain._update._graph is None
+    assert_close(weights(plain), weights(recorded))
+    assert_close(weights(plain), weights(on_cpu), tolerance=5e-3)
+    fresh = Agent.create(make_tiny_config(), CUDA).learner
+    moved = [
+        (one - other).abs().max()
+        for one, other in zip(fresh.network.parameters(), recorded.network.parameters(), strict=True)
+    ]
+    assert max(moved) > 5e-3
+
+
+@pytest.mark.parametrize("precision", ["fp32", "fp16", "bf16"])
+def test_a_run_learns_to_predict_one_batch_in_every_precision(precision: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The loss on one batch falls far below its start, no weight becomes non-finite, and fp16 finds its scale."""
+    runner = make_runner(graphs=True, monkeypatch=monkeypatch, run__precision=precision, replay__min_sequences=190)
+    for _ in range(60):
+        runner.advance()
+    learner = runner.agent.learner
+    batch = runner.agent.replay.sample(8)
+    losses = []
+    for _ in range(12):
+        for _ in range(20):
+            learner.update(batch, 2_000)
+        losses.append(learner.pop_statistics()["loss/retrace"])
+    assert losses[-1] < 0.5 * losses[0]
+    assert all(torch.isfinite(value).all() for value in tensors(weights(learner)).values() if value.is_floating_point())
+    assert int(learner.skipped[0]) == 0
+    if precision == "fp16":
+        assert float(learner.optimiser.scale) > 1
+
+
+@pytest.mark.parametrize("precision", ["fp32", "fp16"])
+def test_a_resumed_run_goes_on_as_one_that_was_not_stopped(precision: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Mazes and generators are equal, weights close: some of the GPU's kernels add in no fixed order."""
+    runner = make_runner(graphs=True, monkeypatch=monkeypatch, run__precision=precision)
+    while runner.agent.learner.updates < 10:
+        runner.advance()
+    state = {name: clone(part) for name, part in runner.state_dict().items()}
+    other = make_runner(graphs=True, monkeypatch=monkeypatch, run__precision=precision)
+    other.load_state_dict(state)
+    assert_close(runner.state_dict(), other.state_dict(), 0.0)
+    for _ in range(8):
+        runner.advance()
+        other.advance()
+    assert runner.agent.learner.updates == other.agent.learner.updates > 10
+    assert runner.steps == other.steps
+    assert_close({"mazes": runner.agent.env.state_dict()}, {"mazes": other.agent.env.state_dict()})
+    assert_close(weights(runner.agent.learner), weights(other.agent.learner), 2e-2)
+
+
+def clone(node: Any) -> Any:
+    if isinstance(node, Mapping):
+        return {name: clone(value) for name, value in node.items()}
+    return node.clone() if isinstance(node, torch.Tensor) else node
+
+
+def test_the_command_trains_and_resumes(tmp_path: Path) -> None:
+    done = ngu(*train_command(tmp_path, "run", run__device="cuda", run__precision="fp16", run__compile=False))
+    assert done.returncode == 0, done.stderr
+    assert checkpoint_steps(tmp_path / "run")[-1] == 600
+    more = ngu("resume", str(tmp_path / "run"), "--steps", "1200")
+    assert more.returncode == 0, more.stderr
+    assert checkpoint_steps(tmp_path / "run")[-1] == 1200
+    rows = list(read_metrics(tmp_path / "run" / "metrics.jsonl"))
+    assert rows[-1]["step"] == 1200
+    assert max(row.get("learner/updates", 0) for row in rows) > 0
