@@ -11,6 +11,7 @@ from oracles import Constants, MovingAverage, algorithm_1, neighbour_distances, 
 
 from ngu.config import NoveltyConfig
 from ngu.novelty.episodic import DistanceScale, EpisodicMemory, Kernel, episodic_reward, nearest_squared_distances
+from ngu.novelty.nearest import search_nearest
 
 CPU = torch.device("cpu")
 
@@ -31,7 +32,7 @@ class BatchedAlgorithm:
     def step(self, state: np.ndarray, wipe: np.ndarray) -> np.ndarray:
         query = torch.tensor(state, dtype=torch.float32)
         self.memory.wipe(torch.tensor(wipe))
-        distance = nearest_squared_distances(query, self.memory.entries, self.memory.filled, self.kernel.neighbours)
+        distance = search_nearest(query, self.memory.entries, self.memory.filled, self.kernel.neighbours)
         mean = self.scale.update(distance, self.slot)
         self.memory.append(query)
         return episodic_reward(distance, mean, self.kernel).numpy()

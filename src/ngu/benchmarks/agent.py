@@ -14,7 +14,7 @@ from ngu.agent import make_environment
 from ngu.config import Config
 from ngu.graphs import Graphed
 from ngu.machine import resolve_device
-from ngu.novelty.episodic import nearest_squared_distances
+from ngu.novelty.nearest import search_nearest
 from ngu.randomness import seed_of
 from ngu.training import Training
 
@@ -165,7 +165,7 @@ def _knn(training: Training) -> Callable[[], object]:
     entries = novelty.memory.entries
     query = torch.randn_like(entries[:, 0])
     full = torch.full((len(entries),), entries.shape[1], device=entries.device)
-    return Graphed(lambda: nearest_squared_distances(query, entries, full, novelty.config.neighbours), training.device)
+    return Graphed(lambda: search_nearest(query, entries, full, novelty.config.neighbours), training.device)
 
 
 def _bare_environment(config: Config, device: torch.device) -> tuple[float, float]:

@@ -48,6 +48,9 @@ class Kernel:
 def nearest_squared_distances(query: Tensor, memory: Tensor, filled: Tensor, neighbours: int) -> Tensor:
     """The k smallest squared Euclidean distances from each query to its own memory (lines 1 to 5).
 
+    This is the definition, which computes every slot; `ngu.novelty.nearest.search_nearest` gives the same and computes
+    the filled ones.
+
     Args:
         query: [E, D] controllable states f(x_t).
         memory: [E, M, D] the entries of each environment's memory.
@@ -55,7 +58,7 @@ def nearest_squared_distances(query: Tensor, memory: Tensor, filled: Tensor, nei
         neighbours: k.
 
     Returns:
-        [E, min(k, M)] ascending; infinite where the memory holds fewer entries.
+        [E, min(k, M)] ascending; infinite where the memory holds fewer entries. NaN comes after infinity.
     """
     slots = memory.shape[1]
     distance = (memory - query.unsqueeze(1)).square().sum(-1)
@@ -89,10 +92,15 @@ def episodic_reward(squared_distance: Tensor, mean_squared_distance: Tensor, ker
 
 
 class EpisodicMemory:
-    """The controllable states of each environment's running episode: E rings of M slots, allocated once."""
+    """The controllable states of each environment's running episode: E rings of M slots, allocated once.
+
+    `entries` is [E, M, D]. In storage the slots of one component lie side by side, since threads of a GPU that search
+    neighbouring slots then read neighbouring numbers; each such row begins on a cache line of 32 numbers.
+    """
 
     def __init__(self, num_envs: int, capacity: int, size: int, device: torch.device) -> None:
-        self.entries = torch.zeros(num_envs, capacity, size, device=device)
+        row = -(-capacity // 32) * 32
+        self.entries = torch.zeros(num_envs, size, row, device=device).transpose(1, 2)[:, :capacity]
         self.written = torch.zeros(num_envs, dtype=torch.int64, device=device)
         self.capacity = capacity
 

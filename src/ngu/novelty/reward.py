@@ -15,8 +15,9 @@ from torch import Tensor, nn
 from ngu.config import LearnerConfig, NoveltyConfig, Precision
 from ngu.envs.protocol import EnvironmentSpec
 from ngu.novelty.embedding import EmbeddingSnapshots, InverseDynamics, inverse_dynamics_loss
-from ngu.novelty.episodic import DistanceScale, EpisodicMemory, Kernel, episodic_reward, nearest_squared_distances
+from ngu.novelty.episodic import DistanceScale, EpisodicMemory, Kernel, episodic_reward
 from ngu.novelty.lifelong import RandomNetworkDistillation, RunningMoments, clipped_modulator, modulator
+from ngu.novelty.nearest import search_nearest
 from ngu.optimiser import GuardedAdam
 from ngu.precision import autocast
 
@@ -224,7 +225,7 @@ class IntrinsicReward:
         self.memory.wipe(wiped)
         self.snapshots.begin(wiped)
         state = self.snapshots(observation)
-        distance = nearest_squared_distances(state, self.memory.entries, self.memory.filled, self.kernel.neighbours)
+        distance = search_nearest(state, self.memory.entries, self.memory.filled, self.kernel.neighbours)
         mean_distance = self.scale.update(distance, self.snapshots.slot)
         self.memory.append(state)
         return episodic_reward(distance, mean_distance, self.kernel)
