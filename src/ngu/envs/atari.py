@@ -98,7 +98,7 @@ class AtariVector:
             self.recv()  # the emulators must stand still
         observation, info = self._open().reset(seed=emulator_seeds(seed, self.num_envs))
         nothing = np.zeros(self.num_envs, dtype=np.bool_)
-        return self._take_in(observation, np.zeros(self.num_envs), nothing, nothing, ~nothing, info)
+        return self._take_in(observation, np.zeros(self.num_envs), nothing, nothing.copy(), ~nothing, info)
 
     def send(self, action: Tensor) -> None:
         choice = action.numpy()
