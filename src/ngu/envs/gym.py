@@ -1,0 +1,248 @@
+"""Gymnasium environments for the agent: which spaces fit, and how they are turned into what the agent takes.
+
+Actions are one `Discrete` space; the agent counts from 0 whatever the space's `start`. Observations are one `Box`:
+
+- uint8 of rank 2 or 3 is a picture and becomes [C, H, W] uint8. [H, W] has one channel. Of three axes the shorter of
+  the first and the last is C, so [210, 160, 3] and [4, 84, 84] are both understood; if they are equal it is the last,
+  as is Gymnasium's custom.
+- any other number of rank 0, 1 or 2, and uint8 of rank 0 or 1, is a vector: flattened, float32, its values as they are.
+
+Everything else is refused with a sentence that names the Gymnasium wrapper to use. Nothing here needs PyTorch before a
+batch is made, so that worker processes start fast and stay small.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any, Literal
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+from numpy.typing import NDArray
+
+from ngu.config import unknown_name
+from ngu.errors import UserError
+
+if TYPE_CHECKING:
+    from ngu.envs.protocol import EnvironmentSpec
+    from ngu.envs.workers import WorkerEnvironments
+
+Env = gymnasium.Env[Any, Any]
+
+SCORE = "score"
+"""The measurement that every environment has: the sum of the running episode's rewards."""
+
+
+@dataclass(frozen=True)
+class Interface:
+    """How the agent and one Gymnasium environment understand each other; plain data."""
+
+    space_shape: tuple[int, ...]
+    """The shape of the environment's own observations."""
+    channels_last: bool
+    """The environment's pictures are [H, W, C]."""
+    observation_shape: tuple[int, ...]
+    """[C, H, W] or [D], as the agent sees them."""
+    observation_dtype: Literal["uint8", "float32"]
+    num_actions: int
+    first_action: int
+    """What the environment calls action 0."""
+    max_episode_steps: int | None
+    measurements: tuple[str, ...]
+    """The names that the environment puts into `info` after every reset and step."""
+
+    @classmethod
+    def from_plain(cls, fields: Mapping[str, Any]) -> Interface:
+        """From what `asdict` made of one, after a journey through JSON, which knows lists and no tuples."""
+        arguments: dict[str, Any] = {
+            name: tuple(value) if isinstance(value, list) else value for name, value in fields.items()
+        }
+        return cls(**arguments)
+
+    @cached_property
+    def all_measurements(self) -> tuple[str, ...]:
+        """The environment's own, and the score unless it has one of its own."""
+        return self.measurements if SCORE in self.measurements else (SCORE, *self.measurements)
+
+    def convert(self, observation: Any) -> NDArray[Any]:
+        """One observation of the environment as an array of `observation_shape`; it may share memory."""
+        array = np.asarray(observation)
+        if array.shape != self.space_shape:
+            raise ValueError(f"its observation has shape {array.shape}, but its space says {self.space_shape}")
+        if self.observation_dtype == "uint8" and array.dtype != np.uint8:
+            raise ValueError(f"its observation is {array.dtype}, but its space says uint8")
+        if self.channels_last:
+            array = array.transpose(2, 0, 1)
+        return array.reshape(self.observation_shape)
+
+    def measure(self, score: float, info: Mapping[str, Any]) -> list[float]:
+        """The values of `all_measurements`."""
+        missing = [name for name in self.measurements if name not in info]
+        if missing:
+            raise ValueError(f"its info lacks the measurement {missing[0]!r}")
+        return [float(info[name]) if name in self.measurements else score for name in self.all_measurements]
+
+    def spec(self) -> EnvironmentSpec:
+        """The same for networks, memories and replay."""
+        import torch
+
+        from ngu.envs.protocol import EnvironmentSpec
+
+        return EnvironmentSpec(
+            observation_shape=self.observation_shape,
+            observation_dtype=torch.uint8 if self.observation_dtype == "uint8" else torch.float32,
+            num_actions=self.num_actions,
+            max_episode_steps=self.max_episode_steps,
+            measurements=self.all_measurements,
+        )
+
+
+def read_interface(env: Env) -> Interface:
+    """How to talk to `env`; a `UserError` says what to change where its spaces do not fit."""
+    if not isinstance(env, gymnasium.Env):
+        raise UserError(
+            f"the factory made {type(env).__name__!r}, which is no gymnasium.Env; return an environment with "
+            "Gymnasium's interface."
+        )
+    num_actions, first_action = _read_actions(env.action_space)
+    space_shape, channels_last, shape, dtype = _read_observations(env.observation_space)
+    return Interface(
+        space_shape=space_shape,
+        channels_last=channels_last,
+        observation_shape=shape,
+        observation_dtype=dtype,
+        num_actions=num_actions,
+        first_action=first_action,
+        max_episode_steps=env.spec.max_episode_steps if env.spec else None,
+        measurements=_read_measurements(env),
+    )
+
+
+def make_gymnasium_spec(env: Env) -> EnvironmentSpec:
+    """The shapes that the agent is built from, for one Gymnasium environment; spaces that do not fit are refused."""
+    return read_interface(env).spec()
+
+
+def _read_actions(space: spaces.Space[Any]) -> tuple[int, int]:
+    """How many actions there are, and the environment's number of the first."""
+    if isinstance(space, spaces.Discrete):
+        return int(space.n), int(space.start)
+    if isinstance(space, spaces.Box):
+        advice = (
+            "wrap the environment in gymnasium.wrappers.DiscretizeAction, or in TransformAction with a choice of them"
+        )
+    else:
+        advice = "number the combinations in a gymnasium.wrappers.TransformAction with a Discrete action space"
+    raise UserError(
+        f"the environment's actions are {_brief(space)}, but the agent needs one Discrete action; {advice}."
+    )
+
+
+def _read_observations(
+    space: spaces.Space[Any],
+) -> tuple[tuple[int, ...], bool, tuple[int, ...], Literal["uint8", "float32"]]:
+    """The space's shape, whether its channels are last, and the agent's shape and dtype."""
+    refusal = f"the environment's observations are {_brief(space)}, but the agent needs one Box; "
+    if isinstance(space, spaces.Dict):
+        raise UserError(
+            refusal + "join its entries with gymnasium.wrappers.FlattenObservation, or choose one with "
+            "gymnasium.wrappers.TransformObservation."
+        )
+    if isinstance(space, spaces.Tuple | spaces.Discrete | spaces.MultiDiscrete | spaces.MultiBinary):
+        raise UserError(refusal + "wrap the environment in gymnasium.wrappers.FlattenObservation.")
+    if not isinstance(space, spaces.Box):
+        raise UserError(refusal + "turn them into one with gymnasium.wrappers.TransformObservation.")
+    shape, rank = tuple(map(int, space.shape)), len(space.shape)
+    if 0 in shape:
+        raise UserError(f"the environment's observations have shape {shape}, which holds no number; give them one.")
+    if space.dtype == np.uint8 and rank == 2:
+        return shape, False, (1, *shape), "uint8"
+    if space.dtype == np.uint8 and rank == 3:
+        channels_last = shape[2] <= shape[0]
+        return shape, channels_last, (shape[2], *shape[:2]) if channels_last else shape, "uint8"
+    if rank <= 2:
+        return shape, False, (int(np.prod(shape)),), "float32"
+    found = f"the environment's observations are {_brief(space)}, but the agent takes pictures of uint8 and vectors; "
+    if space.dtype == np.uint8:
+        raise UserError(
+            found + "join their axes to [height, width, channels] with gymnasium.wrappers.TransformObservation."
+        )
+    raise UserError(
+        found + "make a picture uint8 (0 to 255) with gymnasium.wrappers.TransformObservation, or a vector with "
+        "gymnasium.wrappers.FlattenObservation."
+    )
+
+
+def _brief(space: spaces.Space[Any]) -> str:
+    """A space in few words; the bounds of a box are left out, and what is inside others."""
+    if isinstance(space, spaces.Box):
+        return f"a Box of shape {space.shape} and {space.dtype}"
+    return f"a {type(space).__name__} space"
+
+
+def _read_measurements(env: Env) -> tuple[str, ...]:
+    """The names in the environment's attribute `measurements`, if it has one that holds names."""
+    names = env.get_wrapper_attr("measurements") if env.has_wrapper_attr("measurements") else ()
+    holds_names = isinstance(names, list | tuple) and all(isinstance(name, str) for name in names)
+    return tuple(names) if holds_names else ()
+
+
+class GymFactory:
+    """Makes Gymnasium environments of one kind, here or in a worker process; called with the environment's index.
+
+    Args:
+        environment: an id, which may begin with the module that registers it ("my_package:MyEnv-v0"), or a class.
+        kwargs: what the environment's constructor is given.
+    """
+
+    def __init__(self, environment: str | type[Env], kwargs: Mapping[str, Any] | None = None) -> None:
+        self.environment = environment
+        self.kwargs = dict(kwargs or {})
+        # What was registered in this process, in a script for example, travels along: a worker has not run the script.
+        self._registered = gymnasium.registry.get(environment) if isinstance(environment, str) else None
+
+    def __call__(self, index: int) -> Env:
+        if not isinstance(self.environment, str):
+            return self.environment(**self.kwargs)
+        # Gymnasium's warnings about an environment are told once, by the first, and not by all of them.
+        options = {"disable_env_checker": index > 0 or None, **self.kwargs}
+        try:
+            return gymnasium.make(self._registered or self.environment, **options)
+        except gymnasium.error.UnregisteredEnv:
+            what = f"the Gymnasium environment {self.environment}"
+            near = difflib.get_close_matches(self.environment, gymnasium.registry, cutoff=0.5)
+            sentence = unknown_name(what, self.environment, near) if near else f"{what} does not exist."
+            raise UserError(
+                f"{sentence.removesuffix('.')}; if a package of yours registers it, put the package's name before it, "
+                "as in my_package:MyEnv-v0."
+            ) from None
+        except (gymnasium.error.Error, ImportError) as error:
+            reason = " ".join(str(error).split()).removesuffix(".")
+            raise UserError(f"the Gymnasium environment {self.environment} cannot be made: {reason}.") from None
+
+
+def GymEnvironments(  # noqa: N802, it stands beside the classes of environments
+    environment: str | type[Env] | Callable[..., Env],
+    num_envs: int,
+    *,
+    workers: int = 0,
+    timeout: float = 60.0,
+    max_restarts: int = 100,
+    kwargs: Mapping[str, Any] | None = None,
+) -> WorkerEnvironments:
+    """`num_envs` Gymnasium environments in worker processes, by id, class, or a factory that is given an index.
+
+    See `WorkerEnvironments` for the rest; `kwargs` are given to the constructor, or to the factory after the index.
+    """
+    from ngu.envs.workers import WorkerEnvironments
+
+    make_env: Callable[[int], Env]
+    if isinstance(environment, str | type):
+        make_env = GymFactory(environment, kwargs)
+    else:
+        make_env = partial(environment, **(kwargs or {}))
+    return WorkerEnvironments(make_env, num_envs, workers=workers, timeout=timeout, max_restarts=max_restarts)

@@ -1,0 +1,410 @@
+"""Workers that die, hang or fail, and parents that do: the run goes on, or nothing is left of it."""
+
+from __future__ import annotations
+
+import gc
+import os
+import random
+import re
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from gym_factories import Ledger, Misbehaving, Trivial, not_an_environment, uneven
+from worker_checks import (
+    Bookkeeper,
+    alive,
+    batch,
+    env_name,
+    gone,
+    nothing_left_behind,
+    play,
+    processes_of_group,
+    same,
+)
+
+from ngu.envs.gym import GymFactory
+from ngu.envs.workers import WorkerEnvironments
+from ngu.errors import UserError
+
+
+@pytest.fixture(autouse=True)
+def check_what_is_left() -> Iterator[None]:
+    with nothing_left_behind():
+        yield
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_workers_killed_at_random_moments(seed: int) -> None:
+    draw, actions = random.Random(seed), torch.Generator().manual_seed(seed)
+    num_envs, kills, killed = 7, 10, set()
+    with batch(partial(Ledger, delay=0.0005), num_envs, workers=3) as env:
+        books = Bookkeeper(env.reset(seed))
+
+        def kill() -> None:
+            pid = draw.choice(env.pids)
+            os.kill(pid, signal.SIGKILL)
+            killed.add(pid)
+
+        steps = 0
+        while len(killed) < kills or steps < 300:
+            moment = draw.choice(["idle", "working", "none"]) if len(killed) < kills and draw.random() < 0.2 else "none"
+            if moment == "idle":
+                kill()
+            action = torch.randint(5, (num_envs,), generator=actions)
+            env.send(action)
+            if moment == "working":
+                time.sleep(draw.uniform(0, 0.002))
+                kill()
+                if draw.random() < 0.3:
+                    kill()
+            books.check(action, env.recv())
+            steps += 1
+        assert env.restarts == len(killed)
+        assert env.restart_reason.endswith("was ended by SIGKILL.")
+        assert not killed & set(env.pids)
+    cut = [step for step in books.cut_steps if step]
+    assert kills // 2 < len(cut) <= len(killed)
+    assert books.ends >= books.firsts > steps / 3
+
+
+def test_cut_where_an_episode_runs_and_reset_where_none_does() -> None:
+    with batch(partial(Ledger, longest=6), 6, workers=2) as env:
+        books = Bookkeeper(env.reset(0))
+        action = torch.zeros(6, dtype=torch.int64)
+        # Until some environment of the first worker has ended, and some other one of it has not.
+        while int((books.last["terminated"] | books.last["truncated"])[:3].sum()) not in (1, 2):
+            env.send(action)
+            books.check(action, env.recv())
+        ended = books.last["terminated"] | books.last["truncated"]
+        before = books.last
+        os.kill(env.pids[0], signal.SIGKILL)
+        env.send(action)
+        step = env.recv()
+        books.check(action, step)
+        assert torch.equal(step.first[:3], ended[:3])
+        assert torch.equal(step.truncated[:3], ~ended[:3])
+        assert books.cut_steps[-1] == [e for e in range(3) if not ended[e]]
+        assert torch.equal(step.observation[:3][~ended[:3]], before["observation"][:3][~ended[:3]])
+        env.send(action)
+        step = env.recv()
+        books.check(action, step)
+        assert torch.equal(step.first[:3], ~ended[:3])
+        assert env.restarts == 1
+
+
+def test_seeds_after_a_restart_are_new_and_determined() -> None:
+    def name_after_kill(kills: int) -> tuple[int, Any]:
+        with batch(partial(Ledger, shortest=12), 2, workers=2) as env:
+
+            def kill() -> None:
+                for _ in range(kills):
+                    os.kill(env.pids[1], signal.SIGKILL)
+
+            history = play(env, 5, 30, {3: kill})
+            return int(history[5]["observation"][1, 1]), history
+
+    name, history = name_after_kill(1)
+    assert history[4]["truncated"].tolist() == [False, True]
+    assert history[5]["first"].tolist() == [False, True]
+    assert name == env_name(5, 1, 1) != env_name(5, 1, 0)
+    assert all(map(same, history, name_after_kill(1)[1]))
+    untouched = name_after_kill(0)[1]
+    assert all(
+        torch.equal(one["observation"][0], two["observation"][0]) for one, two in zip(history, untouched, strict=True)
+    )
+
+
+def test_reset_in_spite_of_a_dead_worker() -> None:
+    with batch(Ledger, 4, workers=2) as env:
+        play(env, 0, 10)
+        os.kill(env.pids[1], signal.SIGKILL)
+        step = env.reset(1)
+        Bookkeeper(step)
+        assert env.restarts == 1
+        assert step.observation[0, 1] == env_name(1, 0, 0)
+        assert step.observation[3, 1] == env_name(1, 3, 1)
+
+
+@pytest.mark.parametrize(
+    ("what", "reason"),
+    [
+        (
+            "raise_an_exception",
+            r"environment 1 raised ValueError: the moon is in the wrong house \(gym_factories.py, line \d+\).",
+        ),
+        ("leave", r"environment 1 raised SystemExit: enough \(gym_factories.py, line \d+\)."),
+        ("leave_at_once", "the worker of environments 0 to 1 ended with exit code 3."),
+        ("crash", "the worker of environments 0 to 1 was ended by SIGSEGV."),
+        ("hang", "the worker of environments 0 to 1 gave no answer for 1 seconds."),
+        ("hang_with_the_interpreter", "the worker of environments 0 to 1 gave no answer for 1 seconds."),
+        (
+            "show_another_shape",
+            r"environment 1 raised ValueError: its observation has shape \(5,\), but its space says \(4,\) .*",
+        ),
+        ("forget_a_measurement", "environment 1 raised ValueError: its info lacks the measurement 'progress' .*"),
+    ],
+)
+def test_an_environment_that_fails_once(what: str, reason: str, tmp_path: Path) -> None:
+    make_env = partial(Misbehaving, what=what, culprit=1, marker=str(tmp_path / "happened"))
+    with batch(make_env, 4, workers=2, timeout=1.0) as env:
+        action = torch.zeros(4, dtype=torch.int64)
+        books = Bookkeeper(env.reset(0))
+        for _ in range(30):
+            env.send(action)
+            books.check(action, env.recv())
+        assert env.restarts == 1
+        assert [cut for cut in books.cut_steps if cut] == [[0, 1]]
+        assert re.fullmatch(reason, env.restart_reason), env.restart_reason
+
+
+def test_a_worker_that_is_stopped_is_replaced() -> None:
+    with batch(Ledger, 4, workers=2, timeout=0.5) as env:
+        env.reset(0)
+        stopped = env.pids[0]
+        os.kill(stopped, signal.SIGSTOP)
+        env.send(torch.zeros(4, dtype=torch.int64))
+        assert env.recv().truncated.tolist()[:2] == [True, True]
+        assert env.restart_reason == "the worker of environments 0 to 1 gave no answer for 0.5 seconds."
+        assert gone([stopped])
+
+
+def test_what_a_failing_environment_has_started_is_ended_too(tmp_path: Path) -> None:
+    make_env = partial(Misbehaving, what="start_a_process_and_hang", marker=str(tmp_path / "happened"))
+    with batch(make_env, 1, timeout=1.0) as env:
+        env.reset(0)
+        action = torch.zeros(1, dtype=torch.int64)
+        for _ in range(2):
+            env.send(action)
+            env.recv()
+        env.send(action)
+        group = env.pids[0]
+        time.sleep(0.5)
+        members = processes_of_group(group)
+        assert len(members) == 2
+        assert bool(env.recv().truncated[0])
+        assert gone(members)
+
+
+def test_more_failures_than_are_allowed() -> None:
+    with batch(partial(Misbehaving, what="raise_an_exception"), 2, workers=1, max_restarts=2) as env:
+        env.reset(0)
+        pids = []
+        with pytest.raises(UserError, match=r"failed more than the 2 times that are allowed, .* the wrong house"):  # noqa: PT012
+            for _ in range(100):
+                env.send(torch.zeros(2, dtype=torch.int64))
+                env.recv()
+                pids += env.pids
+        assert env.restarts == 2
+        assert len(set(pids)) == 3
+        assert gone(pids)
+        with pytest.raises(RuntimeError, match="closed"):
+            env.recv()
+
+
+def test_an_automatic_reset_that_fails_is_made_again(tmp_path: Path) -> None:
+    make_env = partial(
+        Misbehaving, what="raise_an_exception", where="reset", episode=1, marker=str(tmp_path / "happened")
+    )
+    with batch(make_env, 2, workers=1) as env:
+        books = Bookkeeper(env.reset(0))
+        action = torch.zeros(2, dtype=torch.int64)
+        for _ in range(30):
+            env.send(action)
+            books.check(action, env.recv())
+        assert env.restarts == 1
+        cut = [step for step in books.cut_steps if step]
+        assert cut in ([], [[1]])  # environment 0, whose reset failed, had nothing to cut
+
+
+def test_an_environment_that_cannot_be_reset_is_told_at_once() -> None:
+    with batch(partial(Misbehaving, what="raise_an_exception", where="reset"), 2, workers=1) as env:
+        with pytest.raises(UserError, match=r"^environment 0 raised ValueError: .* line \d+\)\.$"):
+            env.reset(0)
+        assert env.restarts == 0
+
+
+@pytest.mark.parametrize(
+    ("make_env", "sentence"),
+    [
+        (GymFactory("CartPol-v1"), "the Gymnasium environment CartPol-v1 does not exist; the nearest .* CartPole-v1"),
+        (GymFactory("no_such_module:Thing-v0"), "Thing-v0 cannot be made: No module named 'no_such_module'"),
+        (GymFactory("CartPole-v1", {"size": 3}), "environment [02] raised TypeError: .* keyword argument 'size'"),
+        (GymFactory("Pendulum-v1"), r"actions are a Box of shape .*\.DiscretizeAction"),
+        (partial(Misbehaving, what="raise_an_exception", where="constructor"), "environment 0 raised ValueError: the "),
+        (partial(Misbehaving, what="leave_at_once", where="constructor"), "ended with exit code 3, before its env"),
+        (not_an_environment, "'int', which is no gymnasium.Env"),
+        (partial(uneven, odd=(1,)), "environments 0 and 1 have different spaces"),
+        (partial(uneven, odd=(2,)), "environments 2 and 3 have different spaces"),
+        (partial(uneven, odd=(2, 3)), "environments 0 and 2 have different spaces"),
+    ],
+)  # fmt: skip
+def test_environments_that_cannot_be_made(make_env: Callable[[int], Any], sentence: str) -> None:
+    with pytest.raises(UserError, match=sentence) as caught:
+        WorkerEnvironments(make_env, 4, workers=2)
+    assert str(caught.value).endswith(".")
+    assert "\n" not in str(caught.value)
+
+
+def test_a_constructor_that_hangs() -> None:
+    with pytest.raises(UserError, match=r"gave no answer for 0.5 seconds, before its environments were made"):
+        WorkerEnvironments(partial(Misbehaving, what="hang", where="constructor"), 1, timeout=0.5)
+
+
+def test_a_factory_that_cannot_be_sent() -> None:
+    lock = threading.Lock()
+    with pytest.raises(UserError, match="factory cannot be sent to a worker process"):
+        WorkerEnvironments(lambda index: lock and Trivial(), 1)  # noqa: ARG005
+
+
+def test_a_batch_that_is_forgotten_ends_its_workers() -> None:
+    env = WorkerEnvironments(GymFactory(Trivial), 2, workers=2)
+    step, pids = env.reset(0), env.pids
+    del env
+    gc.collect()
+    assert not any(map(alive, pids))
+    assert step.first.tolist() == [True, True]  # the memory lives as long as it is looked at
+
+
+SCRIPT = """
+import os, sys, time
+import gymnasium, numpy, torch
+from ngu.envs.gym import GymEnvironments
+
+class Mine(gymnasium.Env):
+    observation_space = gymnasium.spaces.Box(0, 255, (8, 6, 3), numpy.uint8)
+    action_space = gymnasium.spaces.Discrete(3)
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return self.np_random.integers(256, size=(8, 6, 3), dtype=numpy.uint8), {}
+    def step(self, action):
+        if action == 2:
+            HANG
+        return self.np_random.integers(256, size=(8, 6, 3), dtype=numpy.uint8), 1.0, False, False, {}
+
+gymnasium.register(id="Mine-v0", entry_point=Mine, max_episode_steps=9)
+env = GymEnvironments("Mine-v0", 4, workers=2)
+assert tuple(env.reset(0).observation.shape) == (4, 3, 8, 6)
+assert env.spec.max_episode_steps == 9
+env.send(torch.ones(4, dtype=torch.int64))
+assert env.recv().info["score"].tolist() == [1, 1, 1, 1]
+print(*env.pids, flush=True)
+"""
+
+
+def run_script(text: str, hang: str = "pass", **options: Any) -> subprocess.Popen[str]:
+    """A user's script, without a guard for its main part."""
+    return subprocess.Popen(
+        [sys.executable, "-c", SCRIPT.replace("HANG", hang) + text],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"},
+        **options,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("ending", ["", "env.close()"])
+def test_a_script_that_ends(ending: str) -> None:
+    script = run_script(ending)
+    output, errors = script.communicate(timeout=60)
+    assert (script.returncode, errors) == (0, "")
+    assert gone([int(pid) for pid in output.split()], seconds=0)
+
+
+def test_a_script_that_fails() -> None:
+    script = run_script("1 / 0")
+    output, errors = script.communicate(timeout=60)
+    assert script.returncode == 1
+    assert errors.count("Error") == 1
+    assert "ZeroDivisionError" in errors
+    assert gone([int(pid) for pid in output.split()], seconds=0)
+
+
+IN_A_THREAD = """
+import threading
+def start():
+    global env
+    env = GymEnvironments("Mine-v0", 4, workers=2)
+env.close()
+thread = threading.Thread(target=start)
+thread.start()
+thread.join()
+time.sleep(0.2)
+assert env.reset(0).first.all() and env.restarts == 0
+print(*env.pids)
+"""
+
+
+@pytest.mark.parametrize(
+    ("state", "preparation"),
+    [
+        ("pass", ""),
+        ("pass", IN_A_THREAD),  # the thread that started the workers ends long before the parent does
+        ("time.sleep(1000)", ""),
+        ("import ctypes; ctypes.PyDLL(None).sleep(1000)", ""),  # with the interpreter's lock
+        ("import subprocess; subprocess.run(['sleep', '1000'])", ""),
+    ],
+)
+def test_a_parent_that_is_killed_leaves_nothing(state: str, preparation: str) -> None:
+    text = preparation + "env.send(torch.full((4,), 2)); time.sleep(0.5); print('now', flush=True); time.sleep(1000)"
+    script = run_script(text, hang=state)
+    assert script.stdout is not None
+    pids: list[int] = []
+    while (line := script.stdout.readline().strip()) != "now":
+        assert line, script.communicate()[1]
+        pids = [int(pid) for pid in line.split()]
+    assert len(pids) == 2
+    assert all(map(alive, pids))
+    members = [member for pid in pids for member in processes_of_group(pid)]
+    assert len(members) == (4 if "subprocess" in state else 2)
+    script.kill()
+    _, errors = script.communicate(timeout=60)
+    assert errors == ""
+    assert gone(members)
+
+
+def test_ctrl_c_reaches_the_parent_alone() -> None:
+    """The terminal sends SIGINT to the whole foreground group; workers are in groups of their own."""
+    script = run_script("while True:\n  env.send(torch.zeros(4, dtype=torch.int64)); env.recv()", process_group=0)
+    assert script.stdout is not None
+    pids = [int(pid) for pid in script.stdout.readline().split()]
+    os.killpg(script.pid, signal.SIGINT)
+    _, errors = script.communicate(timeout=60)
+    assert errors.count("Traceback") == 1
+    assert "KeyboardInterrupt" in errors
+    assert gone(pids, seconds=0)
+
+
+def test_an_interrupted_recv_can_be_repeated() -> None:
+    def interrupt(*_: Any) -> None:
+        raise KeyboardInterrupt
+
+    with batch(partial(Ledger, delay=0.05, shortest=12), 4, workers=2) as env:
+        books = Bookkeeper(env.reset(0))
+        action = torch.zeros(4, dtype=torch.int64)
+        before = signal.signal(signal.SIGALRM, interrupt)
+        try:
+            for _ in range(5):
+                env.send(action)
+                signal.setitimer(signal.ITIMER_REAL, 0.03)
+                with pytest.raises(KeyboardInterrupt):
+                    env.recv()
+                books.check(action, env.recv())
+        finally:
+            signal.signal(signal.SIGALRM, before)
+        assert env.restarts == 0
+
+
+def test_a_fork_leaves_the_workers_alone() -> None:
+    script = run_script(
+        "pid = os.fork()\nif pid == 0:\n    del env\n    import gc; gc.collect(); os._exit(0)\n"
+        "os.waitpid(pid, 0)\nenv.send(torch.zeros(4, dtype=torch.int64)); env.recv(); assert env.restarts == 0"
+    )
+    _, errors = script.communicate(timeout=60)
+    assert (script.returncode, errors) == (0, "")
