@@ -123,6 +123,9 @@ class WorkerEnvironments:
             raise RuntimeError("send() comes once after each reset() or recv().")
         last = self._shared.buffers[self._buffer]
         self._action.copy_(action)
+        if not 0 <= self._shared.action.min() <= self._shared.action.max() < self.spec.num_actions:
+            # An environment would raise an exception, and a worker be replaced for the caller's mistake.
+            raise ValueError(f"actions must be numbers from 0 to {self.spec.num_actions - 1}, not {action}.")
         self._shared.task[:] = np.where(last.terminated | last.truncated, RESET, STEP)
         if self._unseeded.any():
             self._shared.task[self._unseeded] = SEEDED_RESET
