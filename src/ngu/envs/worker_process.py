@@ -241,6 +241,8 @@ def main(orders: Orders) -> None:
     """The whole life of a worker process."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides what Ctrl-C means
     die_with_parent(orders.lifeline)
+    for file in (orders.channel, orders.lifeline, orders.memory, orders.factory):
+        os.set_inheritable(file, False)  # a program that an environment starts must not keep the channel open
     channel = socket.socket(fileno=orders.channel)
     worker = Worker(orders, channel)
     try:
@@ -249,7 +251,8 @@ def main(orders: Orders) -> None:
         worker.serve()
         worker.close()
     except (UserError, EnvironmentRaisedError) as error:
-        say(channel, {"fault": str(error)})
+        with contextlib.suppress(OSError):
+            say(channel, {"fault": str(error)})
     except (BrokenPipeError, ConnectionResetError):
         worker.close()  # the parent has closed the channel
 
