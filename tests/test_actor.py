@@ -63,7 +63,8 @@ class Stage:
         return self
 
     def everything(self) -> Batch:
-        """Each sequence once: all priorities are still equal."""
+        """Each sequence once: all are made equally likely."""
+        self.replay.priority.copy_((self.replay.priority > 0).float())
         return self.replay.sample(int(self.replay.count()))
 
 
@@ -177,16 +178,35 @@ def test_replay_reproduces_the_actors_policy(stage: Stage) -> None:
 def test_the_stored_state_is_the_one_the_actor_had() -> None:
     """Step by step beside the actor: the state before each observation, under the name of that observation."""
     stage = Stage(replay__period=2)
-    before: dict[tuple[float, ...], torch.Tensor] = {}
+    before = dict.fromkeys(map(tuple, stage.actor.observation[:, :3].tolist()), torch.zeros(16))
     for _ in range(50):
-        before |= dict(
-            zip(map(tuple, stage.actor.observation[:, :3].tolist()), stage.actor.state.hidden.clone(), strict=True)
-        )
-        stage.actor.step()
+        hidden = stage.actor.state.hidden.clone()
+        step = stage.actor.step()
+        hidden[step.first] = 0.0
+        before |= dict(zip(map(tuple, step.observation[:, :3].tolist()), hidden, strict=True))
     batch = stage.everything()
     for b in range(len(batch.length)):
         name = tuple(batch.inputs.observation[0, b, :3].tolist())
         assert torch.equal(batch.state.hidden[b], before[name])
+
+
+@pytest.mark.parametrize("transform", ["identity", "signed-sqrt"])
+def test_new_sequences_are_weighed_by_the_actors_own_td_errors(transform: str) -> None:
+    """|h(r_e + beta r_i + gamma h^-1(max Q(x', .))) - Q(x, a)|, from the values that the network gives on replay."""
+    stage = Stage(learner__value_transform=transform, replay__priority_exponent=1.0).play(60)
+    first_priorities = stage.replay.priority.clone()
+    batch = stage.everything()
+    q, _ = stage.learner.network.unroll(batch.inputs, batch.state)
+    ladder, h = stage.learner.mixture, stage.learner.transform
+    for b, length in enumerate(batch.length.tolist()):
+        policy = batch.inputs.mixture[b]
+        errors = []
+        for t in range(length):
+            reward = batch.extrinsic[t, b] + ladder.beta[policy] * batch.intrinsic[t, b]
+            follows = 0.0 if batch.terminated[t, b] else ladder.discount[policy] * h.expand(q[t + 1, b].max())
+            errors.append(abs((h.squash(reward + follows) - q[t, b, batch.action[t, b]]).item()))
+        expected = 0.9 * max(errors) + 0.1 * np.mean(errors)
+        assert first_priorities[batch.place[b]].item() == pytest.approx(expected, rel=1e-3)
 
 
 @pytest.mark.parametrize("epsilon", [0.0, 0.4, 1.0])
@@ -208,6 +228,7 @@ def test_actions_are_drawn_with_the_probability_that_is_stored(epsilon: float) -
 def test_each_environment_has_its_own_epsilon() -> None:
     stage = Stage(script=[[(50, "terminated")]] * 2)
     stage.actor.epsilon.copy_(torch.tensor([0.0, 0.9]))
+    stage.actor.reset(0)
     batch = stage.play(101).everything()
     for t, b in steps_of(batch):
         env = int(batch.inputs.observation[t, b, 0])
@@ -323,8 +344,10 @@ def test_a_non_finite_reward_does_not_outlive_its_episode(bad: float) -> None:
     """It makes the recurrent state NaN, since rewards are inputs; the next episode must begin clean."""
     stage = Stage(script=[[(4, "terminated")], [(4, "terminated")]])
     stage.env.bad_reward = {(0, 0, 2): bad}
-    stage.play(5)
-    assert not stage.actor.state.hidden.any(), "the next episode has just begun, with an empty state"
+    clean = Stage(script=[[(4, "terminated")], [(4, "terminated")]])
+    assert not torch.equal(stage.play(4).actor.state.hidden, clean.play(4).actor.state.hidden)
+    # The next episode has just begun, from an empty state.
+    assert torch.equal(stage.play(1).actor.state.hidden, clean.play(1).actor.state.hidden)
     stage.actor.pop_statistics()
     stage.play(15)
     assert torch.isfinite(stage.actor.state.hidden).all()

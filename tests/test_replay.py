@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -46,6 +47,7 @@ class Writer:
         """`script`: for each stream, over and over, the transitions of an episode and whether its end is terminal."""
         self.replay = replay
         self.script = script
+        self.td_error: Callable[[int, int], float] = lambda _stream, _row: 1.0
         config = replay.config
         self.twin = DictionaryReplay(len(script), replay.slots, config.trace_length, config.period)
         self.episode = [0] * len(script)
@@ -63,6 +65,7 @@ class Writer:
             "behaviour": 1.0 if time == 0 else 0.1 + 0.001 * self.written,
             "extrinsic": 0.0 if time == 0 else name + 0.25,
             "intrinsic": 0.0 if time == 0 else name + 0.5,
+            "td_error": 0.0 if time == 0 else self.td_error(stream, self.written),
             "terminated": time == length and terminal,
             "truncated": time == length and not terminal,
             "first": time == 0,
@@ -260,14 +263,32 @@ def test_importance_weights_can_be_turned_off() -> None:
     assert writer.replay.sample(12).weight.tolist() == [1.0] * 12
 
 
-def test_new_sequences_get_the_largest_priority() -> None:
-    writer = Writer(make_replay(1, 60, 3, 3, priority_exponent=1.0), [[(3, True)]])
+@given(worlds(), st.integers(0, 60), st.sampled_from([0.0, 0.9, 1.0]))
+@settings(max_examples=25)
+def test_new_sequences_get_their_priority_from_the_actors_errors(writer: Writer, steps: int, share: float) -> None:
+    """0.9 of the largest and 0.1 of the mean error of the sequence's own steps, to the power 0.9."""
+    old = writer.replay
+    shape = old.streams, old.slots, old.config.trace_length, old.config.period
+    writer.replay = make_replay(*shape, priority_max_share=share)
+    writer.td_error = lambda stream, row: (-1.0) ** row * (1 + (37 * row + 11 * stream) % 101)
+    writer.write(steps)
+    held = writer.replay.priority.nonzero().flatten().tolist()
+    places = {
+        (start % old.slots) * old.streams + stream: key for key in writer.twin.sequences for stream, start in [key]
+    }
+    assert set(held) == set(places)
+    for place, key in places.items():
+        errors = np.abs([row["td_error"] for row in writer.twin.sequences[key][1:]])
+        expected = (share * errors.max() + (1 - share) * errors.mean()) ** 0.9
+        assert writer.replay.priority[place].item() == pytest.approx(expected, rel=1e-5)
+
+
+@pytest.mark.parametrize("bad", [float("nan"), float("inf")])
+def test_an_error_that_is_not_finite_becomes_no_priority(bad: float) -> None:
+    writer = Writer(make_replay(1, 60, 3, 3, priority_exponent=1.0, priority_max_share=1.0), [[(3, True)]])
+    writer.td_error = lambda _, row: bad if row == 2 else 4.0
     writer.write(8)
-    batch = one_of_each(writer.replay)
-    writer.replay.update_priorities(batch, torch.tensor([2.0, 7.0]))
-    writer.write(4)
-    priorities = writer.replay.priority[writer.replay.priority > 0]
-    assert sorted(priorities.tolist()) == [2.0, 7.0, 7.0]
+    assert writer.replay.priority[writer.replay.priority > 0].tolist() == [4.0, 4.0]
 
 
 def test_a_sequence_without_error_stays_reachable() -> None:

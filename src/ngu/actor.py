@@ -1,6 +1,7 @@
 """Acting: a batch of environments, the policies that step them, and the novelty of what they see.
 
-One step: choose a_t from Q(x_t, ., beta_i), step the environments, compute r_i(x_{t+1}), hand the new row to replay.
+One step: the environments take the action chosen before, r_i(x_{t+1}) is computed, the next action is chosen from
+Q(x_{t+1}, ., beta_i), and the new row goes to replay.
 """
 
 from __future__ import annotations
@@ -13,17 +14,19 @@ from torch import Tensor
 from ngu.config import Precision
 from ngu.envs.protocol import EnvironmentBatch, Step
 from ngu.graphs import Graphed, fusable
+from ngu.hosted import HostedSteps
 from ngu.networks import AgentInput, QNetwork
 from ngu.novelty.reward import IntrinsicReward, NoveltyModel
 from ngu.precision import autocast
 from ngu.randomness import restore_generator
 from ngu.replay import Row, SequenceReplay
+from ngu.retrace import Objective
 
 _PER_STEP = ("novelty/reward", "novelty/alpha", "novelty/episodic", "novelty/rnd_error", "actor/q_max")
 _PER_EPISODE = ("env/return", "env/episode_length")
 _TENSORS = (
-    "observation", "previous_action", "extrinsic", "intrinsic", "q", "alpha", "episode_return", "episode_length",
-    "sums",
+    "observation", "previous_action", "extrinsic", "intrinsic", "q", "action", "behaviour", "taken", "alpha",
+    "episode_return", "episode_length", "sums",
 )  # fmt: skip
 
 
@@ -42,8 +45,10 @@ class Actor:
         epsilon: Tensor,
         generator: torch.Generator,
         replay: SequenceReplay | None = None,
+        objective: Objective | None = None,
         precision: Precision = "fp32",
     ) -> None:
+        """`objective` is what TD errors are measured by; a replay needs it."""
         self.env = env
         self.network = network.requires_grad_(False)
         self.novelty = novelty
@@ -51,88 +56,129 @@ class Actor:
         self.epsilon = epsilon
         self.generator = generator
         self.replay = replay
+        self.objective = objective
         self.precision: Precision = precision
-        device = env.device
+        self.device = mixture.device
         envs = env.num_envs
-        zero = torch.zeros(envs, device=device)
+        zero = torch.zeros(envs, device=self.device)
         self.state = network.initial_state(envs)
         self.observation = torch.zeros(
-            envs, *env.spec.observation_shape, dtype=env.spec.observation_dtype, device=device
+            envs, *env.spec.observation_shape, dtype=env.spec.observation_dtype, device=self.device
         )
-        self.previous_action = torch.full((envs,), -1, dtype=torch.int64, device=device)
+        self.previous_action = torch.full((envs,), -1, dtype=torch.int64, device=self.device)
         self.extrinsic = zero.clone()
         self.intrinsic = zero.clone()
-        self.q = torch.zeros(envs, env.spec.num_actions, device=device)
-        self.alpha = torch.ones(envs, device=device)
+        self.q = torch.zeros(envs, env.spec.num_actions, device=self.device)
+        self.action = torch.zeros_like(self.previous_action)
+        """The next action, [E] int64."""
+        self.behaviour = torch.ones(envs, device=self.device)
+        """The probability that it was chosen with, [E]."""
+        self.taken = zero.clone()
+        """Its value Q(x_t, a_t), [E]."""
+        self.alpha = torch.ones(envs, device=self.device)
         self.episode_return = zero.clone()
         self.episode_length = zero.clone()
         self.sums = torch.zeros(
-            len(_PER_STEP) + len(_PER_EPISODE) + len(env.spec.measurements) + 2, device=device
+            len(_PER_STEP) + len(_PER_EPISODE) + len(env.spec.measurements) + 2, device=self.device
         ).double()
         generators = (generator, *env.generators)
-        self._step = Graphed(self._act, device, generators, enabled=env.graph_safe)
+        if env.graph_safe:
+            self._hosted: HostedSteps | None = None
+            self._step = Graphed(self._step_on_device, self.device, generators)
+        else:
+            self._hosted = HostedSteps(env, self.device)
+            self._step = Graphed(self._take_in_hosted, self.device, generators)
 
     def reset(self, seed: int) -> Step:
         """Begins new episodes everywhere."""
         step = self.env.reset(seed)
-        nothing = torch.full_like(self.previous_action, -1)
-        self._take_in(step, nothing, torch.ones_like(self.extrinsic))
-        return step
+        if self._hosted is None:
+            self._take_in(step)
+            return step
+        self._hosted.take(step)
+        return self._take_in_hosted()
 
     def step(self) -> Step:
         """One step of every environment. On a GPU the tensors in the result are overwritten by the next call."""
-        self.env.maintain()
-        return self._step()
+        self.send()
+        return self.receive()
 
-    @torch.no_grad()
-    def _act(self) -> Step:
-        action, behaviour = self._choose()
-        self.env.send(action)
-        step = self.env.recv()
-        self._take_in(step, action, behaviour)
+    def send(self) -> None:
+        """Lets the environments begin the step; those on the host then work beside this process."""
+        self.env.maintain()
+        if self._hosted is not None:
+            self._hosted.send(self.action)
+
+    def receive(self) -> Step:
+        """Ends the step: takes in what the environments bring and chooses the next actions."""
+        if self._hosted is not None:
+            self._hosted.receive()
+        step = self._step()
+        if self._hosted is not None:
+            self._hosted.fetch_action(self.action)
         return step
 
-    def _choose(self) -> tuple[Tensor, Tensor]:
-        """epsilon-greedy actions [E] and the probabilities mu they were chosen with; moves the recurrent state."""
-        inputs = AgentInput(self.observation, self.previous_action, self.extrinsic, self.intrinsic, self.mixture)
-        with autocast(self.env.device, self.precision):
-            q, state = self.network.step(inputs, self.state)
-        self.q.copy_(q)
-        self.state.hidden.copy_(state.hidden)
-        self.state.cell.copy_(state.cell)
-        draw = torch.rand(2, len(q), device=q.device, generator=self.generator)
-        return choose_actions(q, self.epsilon, draw)
+    def _step_on_device(self) -> Step:
+        self.env.send(self.action)
+        step = self.env.recv()
+        self._take_in(step)
+        return step
+
+    def _take_in_hosted(self) -> Step:
+        assert self._hosted is not None
+        step = self._hosted.step()
+        self._take_in(step)
+        return step
 
     @torch.no_grad()
-    def _take_in(self, step: Step, action: Tensor, behaviour: Tensor) -> None:
-        """Everything that follows from a new observation, up to the point where the next action is chosen."""
+    def _take_in(self, step: Step) -> None:
+        """Everything that follows from a new observation, the choice of the next action included."""
         first = step.first
         parts = self.novelty.parts(step.observation, first, step.terminated)
-        intrinsic = parts.reward
+        self._count(step, parts.reward, parts.alpha, parts.episodic, parts.error)
         # Chosen, not multiplied: 0 times a NaN of the last episode would be NaN in this one.
         fresh = first.unsqueeze(1)
         self.state.hidden.copy_(torch.where(fresh, 0.0, self.state.hidden))
         self.state.cell.copy_(torch.where(fresh, 0.0, self.state.cell))
-        self.previous_action.copy_(torch.where(first, -1, action))
+        self.previous_action.copy_(torch.where(first, -1, self.action))
         self.observation.copy_(step.observation)
         self.extrinsic.copy_(step.reward)
-        self.intrinsic.copy_(intrinsic)
+        self.intrinsic.copy_(parts.reward)
         self.alpha.copy_(parts.alpha)
+
+        inputs = AgentInput(self.observation, self.previous_action, self.extrinsic, self.intrinsic, self.mixture)
+        with autocast(self.device, self.precision):
+            q, state = self.network.step(inputs, self.state)
         if self.replay is not None:
-            self.replay.add(
-                Row(
-                    observation=step.observation,
-                    action=self.previous_action,
-                    behaviour=torch.where(first, 1.0, behaviour),
-                    extrinsic=step.reward,
-                    intrinsic=intrinsic,
-                    terminated=step.terminated,
-                    truncated=step.truncated,
-                    first=first,
-                ),
-                self.state,
-            )
-        self._count(step, intrinsic, parts.alpha, parts.episodic, parts.error)
+            self._remember(step, q.max(-1).values, self.replay)
+        draw = torch.rand(2, len(q), device=q.device, generator=self.generator)
+        action, behaviour = choose_actions(q, self.epsilon, draw)
+        self.q.copy_(q)
+        self.action.copy_(action)
+        self.behaviour.copy_(behaviour)
+        self.taken.copy_(q.gather(-1, action.unsqueeze(-1)).squeeze(-1))
+        self.state.hidden.copy_(state.hidden)
+        self.state.cell.copy_(state.cell)
+
+    def _remember(self, step: Step, best: Tensor, replay: SequenceReplay) -> None:
+        """Hands the new row to replay, while `state` still is the state before its observation was seen."""
+        assert self.objective is not None
+        first = step.first
+        error = self.objective.td_error(self.taken, self.extrinsic, self.intrinsic, step.terminated, best)
+        replay.add(
+            Row(
+                observation=step.observation,
+                action=self.previous_action,
+                behaviour=torch.where(first, 1.0, self.behaviour),
+                extrinsic=step.reward,
+                intrinsic=self.intrinsic,
+                td_error=torch.where(first, 0.0, error),
+                terminated=step.terminated,
+                truncated=step.truncated,
+                first=first,
+            ),
+            self.state,
+        )
 
     def _count(self, step: Step, intrinsic: Tensor, alpha: Tensor, episodic: Tensor, error: Tensor) -> None:
         """Adds to the running statistics, on the device; the automatic-reset step counts for nothing."""

@@ -17,6 +17,7 @@ from ngu.networks import QNetwork
 from ngu.novelty.reward import IntrinsicReward
 from ngu.randomness import make_generator, seed_of
 from ngu.replay import SequenceReplay
+from ngu.retrace import Objective
 
 
 def make_environment(config: Config, num_envs: int, device: torch.device) -> EnvironmentBatch:
@@ -83,17 +84,20 @@ def make_actor(
     replay: SequenceReplay | None = None,
 ) -> Actor:
     """An actor with copies of the learner's networks."""
-    network = QNetwork(env.spec, config.mixture.num_mixtures, config.network).to(env.device)
+    device = learner.device
+    network = QNetwork(env.spec, config.mixture.num_mixtures, config.network).to(device)
     network.load_state_dict(learner.network.state_dict())
     novelty = IntrinsicReward(
         env.spec,
         env.num_envs,
         config.novelty,
-        env.device,
+        device,
         precision=config.run.precision,
         model=learner.novelty,
     )
-    return Actor(env, network, novelty, mixture, epsilon, generator, replay, config.run.precision)
+    ladder = learner.mixture
+    objective = Objective(ladder.beta[mixture], ladder.discount[mixture], learner.transform)
+    return Actor(env, network, novelty, mixture, epsilon, generator, replay, objective, config.run.precision)
 
 
 def load_policy(

@@ -22,7 +22,7 @@ from ngu.novelty.reward import NoveltyModel, NoveltyReport, NoveltyTrainer
 from ngu.optimiser import GuardedAdam
 from ngu.precision import autocast
 from ngu.randomness import restore_generator
-from ngu.replay import Batch
+from ngu.replay import Batch, sequence_priority
 from ngu.retrace import ValueTransform, epsilon_greedy, retrace_targets
 
 
@@ -45,13 +45,6 @@ def learning_rate(config: LearnerConfig, agent_steps: int) -> float:
         return config.learning_rate_final
     share = (agent_steps - config.decay_from) / (config.decay_until - config.decay_from)
     return config.learning_rate + share * (config.learning_rate_final - config.learning_rate)
-
-
-def sequence_priority(td_error: Tensor, valid: Tensor, max_share: float) -> Tensor:
-    """[T, B] TD errors to [B]: max_share of the largest |TD error| and the rest of the mean, over valid steps."""
-    size = torch.where(valid, td_error.abs(), 0.0)
-    mean = size.sum(0) / valid.sum(0).clamp_min(1)
-    return max_share * size.max(0).values + (1 - max_share) * mean
 
 
 def last_transitions(length: Tensor, count: int) -> tuple[Tensor, Tensor]:
@@ -152,9 +145,7 @@ class Learner:
             loss_scaling=self.precision == "fp16" and device.type == "cuda",
         )
         self.novelty_trainer = NoveltyTrainer(self.novelty, config.novelty, config.learner, self.precision)
-        self.transform = ValueTransform(
-            0.0 if config.learner.value_transform == "identity" else config.learner.value_transform_epsilon
-        )
+        self.transform = ValueTransform.create(config.learner)
         self.updates = 0
         self.metrics = [
             "loss/retrace",

@@ -26,6 +26,7 @@ def resolve_device(name: str) -> torch.device:
         if device.index is not None and device.index >= torch.cuda.device_count():
             raise UserError(f"run.device is {name}, but there are only {torch.cuda.device_count()} CUDA devices.")
         # Streams and graphs belong to the current device.
+        device = torch.device("cuda", device.index or 0)
         torch.cuda.set_device(device)
     return device
 

@@ -40,10 +40,10 @@ _DISCO_MAZE: Mapping[str, Any] = {
     "network.filters": (16, 32),  # maze
     "network.kernels": (3, 3),  # maze
     "network.strides": (1, 1),  # maze
-    "network.torso_size": 256,  # ours
-    "network.lstm_size": 256,  # ours
+    "network.torso_size": 512,  # ours: the width of the Atari network; with 256 side branches are forgotten
+    "network.lstm_size": 512,  # ours
     "network.lstm_input_multiple": 128,  # ours: cuDNN's fastest kernels
-    "network.dueling_size": 256,  # ours
+    "network.dueling_size": 512,  # ours
     "replay.capacity": 1_000_000,  # maze
     "replay.trace_length": 50,  # maze
     "replay.period": 50,  # maze
@@ -53,9 +53,9 @@ _DISCO_MAZE: Mapping[str, Any] = {
     "learner.replay_ratio": 1.5625,  # ours: one update per 2,048 steps; the paper's own ratio is 1.5 (App. A)
     "learner.learning_rate": 1e-3,  # maze
     "learner.warmup_until": 4_000_000,  # ours: without it the torso died in four of nine starts
-    "learner.learning_rate_final": 1e-4,  # ours: a constant rate makes the final coverage swing
-    "learner.decay_from": 20_000_000,  # ours
-    "learner.decay_until": 80_000_000,  # ours
+    "learner.learning_rate_final": 2e-5,  # ours: a constant rate makes the final coverage swing
+    "learner.decay_from": 14_000_000,  # ours
+    "learner.decay_until": 60_000_000,  # ours
     "learner.adam_beta1": 0.9,  # common
     "learner.adam_beta2": 0.999,  # common
     "learner.adam_epsilon": 1e-4,  # common
@@ -70,7 +70,7 @@ _DISCO_MAZE: Mapping[str, Any] = {
     "evaluation.max_steps": 500,  # ours
     "evaluation.marks": (200, 500),  # ours
     "evaluation.period": 2_000_000,  # ours
-    "run.steps": 80_000_000,  # ours: some four minutes on an H200
+    "run.steps": 60_000_000,  # ours: some four minutes on an H200
     "run.device": "auto",  # ours
     "run.precision": "fp16",  # ours
     "run.log_period": 500_000,  # ours

@@ -44,6 +44,8 @@ class Row:
     """r_e of the step"""
     intrinsic: Tensor
     """r_i(x_t)"""
+    td_error: Tensor
+    """The actor's own TD error of the step: what a new sequence's priority is made of."""
     terminated: Tensor
     """bool"""
     truncated: Tensor
@@ -80,6 +82,13 @@ class Batch:
     """[B] int64: where the sequences' priorities are kept"""
     birth: Tensor
     """[B] int64: the streams' row counts when the first rows were written, to know a sequence again"""
+
+
+def sequence_priority(td_error: Tensor, valid: Tensor, max_share: float) -> Tensor:
+    """[T, B] TD errors to [B]: max_share of the largest |TD error| and the rest of the mean, over valid steps."""
+    size = torch.where(valid, td_error.abs(), 0.0)
+    mean = size.sum(0) / valid.sum(0).clamp_min(1)
+    return max_share * size.max(0).values + (1 - max_share) * mean
 
 
 class _Progress(NamedTuple):
@@ -159,6 +168,7 @@ class SequenceReplay:
         self.behaviour = torch.ones(rows, device=device)
         self.extrinsic = torch.zeros(rows, device=device)
         self.intrinsic = torch.zeros(rows, device=device)
+        self.td_error = torch.zeros(rows, device=device)
         self.terminated = torch.zeros(rows, dtype=torch.bool, device=device)
         self.state_slot = torch.full((rows,), -1, dtype=torch.int32, device=device)
         self.length = torch.zeros(rows, dtype=torch.int32, device=device)
@@ -185,8 +195,9 @@ class SequenceReplay:
         self.behaviour.index_copy_(0, place, row.behaviour)
         self.extrinsic.index_copy_(0, place, row.extrinsic)
         self.intrinsic.index_copy_(0, place, row.intrinsic)
+        # What is not finite is refused by the learner when it comes to it; here it must not become a priority.
+        self.td_error.index_copy_(0, place, torch.nan_to_num(row.td_error, 0.0, 0.0, 0.0))
         self.terminated.index_copy_(0, place, row.terminated)
-        newcomer = self._newcomer_priority()
         self.priority.index_fill_(0, place, 0.0)
 
         progress = _advance_streams(
@@ -196,6 +207,7 @@ class SequenceReplay:
         self._keep_state(place, progress.needs_state, state)
         start = self._place(progress.sequence_start)
         complete = progress.complete
+        newcomer = self._first_priority(progress.sequence_start, progress.length)
         self.priority.index_copy_(0, start, torch.where(complete, newcomer, self.priority[start]))
         self.length.index_copy_(0, start, torch.where(complete, progress.length, self.length[start]))
         self.episode_start.copy_(progress.episode_start)
@@ -204,13 +216,21 @@ class SequenceReplay:
         self.rows_written.add_(1)
 
     def _place(self, row: Tensor) -> Tensor:
-        """[S] absolute row numbers to indices into the flat buffers."""
+        """[..., S] absolute row numbers to indices into the flat buffers."""
         return (row % self.slots) * self.streams + self._stream
 
-    def _newcomer_priority(self) -> Tensor:
-        """New sequences get the largest priority there is, so that each is likely seen once while it is fresh."""
-        largest = self.priority.max()
-        return torch.where(largest > 0, largest, 1.0)
+    def _first_priority(self, start: Tensor, length: Tensor) -> Tensor:
+        """[S] priorities of sequences that have just been completed, from the actor's TD errors (R2D2, Ape-X).
+
+        Every new sequence at the largest priority would be simpler. But where episodes are short most newcomers are
+        short, too, and would crowd out the long ones.
+        """
+        step = torch.arange(self.config.trace_length, device=self.device).unsqueeze(1)
+        error = self.td_error[self._place(start + 1 + step)]
+        return self._exponentiated(sequence_priority(error, step < length, self.config.priority_max_share))
+
+    def _exponentiated(self, priority: Tensor) -> Tensor:
+        return priority.clamp_min(_MIN_PRIORITY) ** self.config.priority_exponent
 
     def _keep_state(self, place: Tensor, needed: Tensor, state: RecurrentState) -> None:
         """Stores the recurrent state where a sequence may begin inside an episode; at its start the state is zero."""
@@ -291,7 +311,7 @@ class SequenceReplay:
         Sequences that died since they were drawn, and priorities that are not finite, are left alone.
         """
         alive = batch.birth >= self.rows_written[batch.place % self.streams] - self.slots
-        wanted = priority.clamp_min(_MIN_PRIORITY) ** self.config.priority_exponent
+        wanted = self._exponentiated(priority)
         change = alive & torch.isfinite(priority)
         self.priority.index_copy_(0, batch.place, torch.where(change, wanted, self.priority[batch.place]))
 
@@ -300,7 +320,7 @@ class SequenceReplay:
     def _check_memory(self, lstm_size: int) -> None:
         """Refuses a capacity that does not fit, before anything is allocated."""
         pixel = torch.empty((), dtype=self.spec.observation_dtype).element_size()
-        per_row = pixel * _product(self.spec.observation_shape) + 2 + 3 * 4 + 1 + 4 + 4 + 4
+        per_row = pixel * _product(self.spec.observation_shape) + 2 + 4 * 4 + 1 + 4 + 4 + 4
         # Drawing needs the prefix sum as doubles beside the priorities.
         per_row += 16
         per_state = 2 * 4 * lstm_size / self.config.period
@@ -314,8 +334,9 @@ class SequenceReplay:
             )
 
     _TENSORS = (
-        "observation", "action", "behaviour", "extrinsic", "intrinsic", "terminated", "state_slot", "length",
-        "priority", "hidden", "cell", "rows_written", "states_written", "episode_start", "sequence_start", "recording",
+        "observation", "action", "behaviour", "extrinsic", "intrinsic", "td_error", "terminated", "state_slot",
+        "length", "priority", "hidden", "cell", "rows_written", "states_written", "episode_start", "sequence_start",
+        "recording",
     )  # fmt: skip
 
     def state_dict(self) -> dict[str, Any]:

@@ -10,12 +10,18 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from ngu.config import LearnerConfig
+
 
 @dataclass(frozen=True)
 class ValueTransform:
     """h(z) = sign(z)(sqrt(|z| + 1) - 1) + eps z, or the identity when eps is 0."""
 
     epsilon: float
+
+    @classmethod
+    def create(cls, config: LearnerConfig) -> ValueTransform:
+        return cls(0.0 if config.value_transform == "identity" else config.value_transform_epsilon)
 
     def squash(self, value: Tensor) -> Tensor:
         """h: from returns to what the network predicts."""
@@ -34,6 +40,22 @@ class ValueTransform:
         shifted = value.abs() + 1 + self.epsilon
         root = 2 * shifted / ((1 + 4 * self.epsilon * shifted).sqrt() + 1)
         return value.sign() * (root.square() - 1)
+
+
+@dataclass(frozen=True)
+class Objective:
+    """What each of B policies maximises: the sum of r_e + beta r_i, discounted, in transformed values."""
+
+    beta: Tensor
+    """[B]"""
+    discount: Tensor
+    """[B]"""
+    transform: ValueTransform
+
+    def td_error(self, taken: Tensor, extrinsic: Tensor, intrinsic: Tensor, terminated: Tensor, best: Tensor) -> Tensor:
+        """h(r + gamma h^-1(max_a Q(x', a))) - Q(x, a) of one step, [B] each; nothing follows a terminal x'."""
+        follows = torch.where(terminated, 0.0, self.transform.expand(best))
+        return self.transform.squash(extrinsic + self.beta * intrinsic + self.discount * follows) - taken
 
 
 def epsilon_greedy(q: Tensor, epsilon: float) -> Tensor:

@@ -1,0 +1,81 @@
+"""Steps of environments that live on the host, for an actor on any device.
+
+On a GPU everything that a step brings travels in two copies from pinned memory, and actions come back in one. The
+copies are asynchronous: the host waits for actions alone, when it sends them.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from ngu.envs.protocol import EnvironmentBatch, Step
+
+_FLAGS = ("reward", "terminated", "truncated", "first")
+
+
+class HostedSteps:
+    """Carries steps from the environments to the device, and actions back."""
+
+    def __init__(self, env: EnvironmentBatch, device: torch.device) -> None:
+        self.env = env
+        self._on_gpu = device.type == "cuda"
+        spec, envs = env.spec, env.num_envs
+        rows = len(_FLAGS) + len(spec.measurements)
+        self._observation = torch.zeros(envs, *spec.observation_shape, dtype=spec.observation_dtype, device=device)
+        self._numbers = torch.zeros(rows, envs, device=device)
+        if self._on_gpu:
+            self._pinned_observation = torch.zeros_like(self._observation, device="cpu").pin_memory()
+            self._pinned_numbers = torch.zeros_like(self._numbers, device="cpu").pin_memory()
+            self._pinned_action = torch.zeros(envs, dtype=torch.int64).pin_memory()
+            self._action_there = torch.cuda.Event()  # type: ignore[no-untyped-call]
+            self._waiting_for_action = False
+
+    def send(self, action: Tensor) -> None:
+        """Starts a step with [E] actions on the device."""
+        if not self._on_gpu:
+            self.env.send(action)
+            return
+        if not self._waiting_for_action:
+            self.fetch_action(action)
+        self._action_there.synchronize()
+        self._waiting_for_action = False
+        self.env.send(self._pinned_action)
+
+    def fetch_action(self, action: Tensor) -> None:
+        """Begins to copy the next actions to the host."""
+        if self._on_gpu:
+            self._pinned_action.copy_(action, non_blocking=True)
+            self._action_there.record()
+            self._waiting_for_action = True
+
+    def receive(self) -> None:
+        """Waits for the environments and brings what they give to the device."""
+        self.take(self.env.recv())
+
+    def take(self, step: Step) -> None:
+        """Brings a step to the device."""
+        observation, numbers = self._observation, self._numbers
+        if self._on_gpu:
+            observation, numbers = self._pinned_observation, self._pinned_numbers
+        observation.copy_(step.observation)
+        for row, name in zip(numbers, _FLAGS, strict=False):
+            row.copy_(getattr(step, name))
+        for row, name in zip(numbers[len(_FLAGS) :], self.env.spec.measurements, strict=True):
+            row.copy_(step.info[name])
+        if self._on_gpu:
+            # The last copy from these buffers is over: the actions that followed from it have been waited for.
+            self._observation.copy_(observation, non_blocking=True)
+            self._numbers.copy_(numbers, non_blocking=True)
+
+    def step(self) -> Step:
+        """The step on the device; its tensors are overwritten by the next."""
+        reward, terminated, truncated, first, *measured = self._numbers.unbind()
+        return Step(
+            observation=self._observation,
+            reward=reward,
+            terminated=terminated > 0,
+            truncated=truncated > 0,
+            first=first > 0,
+            info=dict(zip(self.env.spec.measurements, measured, strict=True)),
+        )
