@@ -65,7 +65,7 @@ def test_recorded_acting_equals_plain_acting(monkeypatch: pytest.MonkeyPatch) ->
         for _ in range(60):
             runner.advance()
         assert runner.agent.learner.updates == 0
-        assert (runner.agent.actor._step._graph is not None) == graphs
+        assert (runner.agent.actors[0]._step._graph is not None) == graphs
         states.append(tensors(runner.state_dict()))
     assert_close(states[0], states[1])
 

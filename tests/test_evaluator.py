@@ -38,7 +38,7 @@ def sensitive(runner: LocalRunner) -> LocalRunner:
 
 def evaluate(runner: LocalRunner, evaluator: Evaluator | None = None) -> dict[str, float]:
     evaluator = evaluator or Evaluator(runner.config, runner.agent.learner, CPU)
-    return evaluator.evaluate(runner.agent.learner, runner.agent.actor.novelty)
+    return evaluator.evaluate(runner.agent.learner, runner.agent.actors[0].novelty)
 
 
 @torch.no_grad()
@@ -50,7 +50,7 @@ def by_hand(runner: LocalRunner, policy: int, count: int) -> dict[str, float]:
     envs = settings.num_envs * len(policies)
     env = DiscoMaze(envs, config.env.maze_size, config.env.maze_step_cap, config.env.maze_pool, CPU)
     novelty = IntrinsicReward(env.spec, envs, config.novelty, model=learner.novelty)
-    novelty.restart(learner.novelty, runner.agent.actor.novelty)
+    novelty.restart(learner.novelty, runner.agent.actors[0].novelty)
     mixture = torch.tensor([p for p in policies for _ in range(settings.num_envs)])
     step = env.reset(settings.seed)
     intrinsic = novelty(step.observation, step.first)

@@ -129,10 +129,10 @@ def test_learning_waits_for_the_minimum_of_sequences() -> None:
 
 def test_the_actor_gets_new_weights_every_period_and_not_in_between() -> None:
     runner = make_runner(actor__update_period=6, replay__min_sequences=1, learner__replay_ratio=20.0)
-    last = clone(dict(runner.agent.actor.network.state_dict()))
+    last = clone(dict(runner.agent.actors[0].network.state_dict()))
     for step in range(1, 31):
         runner.advance()
-        now = dict(runner.agent.actor.network.state_dict())
+        now = dict(runner.agent.actors[0].network.state_dict())
         if step % 6:
             assert not difference(last, now)
         else:
@@ -155,7 +155,7 @@ def test_steps_count_every_step_of_every_environment() -> None:
 
 def test_actors_share_out_policies_and_epsilons() -> None:
     runner = make_runner(mixture__num_mixtures=3, mixture__discount_min=0.9)
-    actor = runner.agent.actor
+    actor = runner.agent.actors[0]
     assert actor.mixture.tolist() == [0, 1, 2, 0, 1, 2, 0, 1]
     assert actor.epsilon.tolist() == pytest.approx([0.4 ** (1 + 8 * j / 7) for j in range(8)])
     assert torch.equal(runner.agent.replay.mixture, actor.mixture)
@@ -198,14 +198,14 @@ def test_a_state_from_another_kind_of_device_brings_what_was_learned_and_begins_
     state = clone(runner.state_dict())
     state["runner"]["device"] = "cuda"
     state["learner"]["generator"] = torch.zeros(16, dtype=torch.uint8)
-    del state["actor"]["env"], state["actor"]["generator"], state["replay"]["generator"]
+    del state["actors"]["0"]["env"], state["actors"]["0"]["generator"], state["replay"]["generator"]
     other = resumed(state)
     assert other.steps == runner.steps
     assert not difference(
         dict(runner.agent.learner.network.state_dict()), dict(other.agent.learner.network.state_dict())
     )
     assert not difference(runner.agent.learner.optimiser.state_dict(), other.agent.learner.optimiser.state_dict())
-    assert not difference(runner.agent.actor.novelty.state_dict(), other.agent.actor.novelty.state_dict())
+    assert not difference(runner.agent.actors[0].novelty.state_dict(), other.agent.actors[0].novelty.state_dict())
     assert int(other.agent.replay.count()) == 0
     other.advance()
     # The row before the first step is the start of an episode everywhere.

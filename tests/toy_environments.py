@@ -19,6 +19,7 @@ class ScriptedEpisodes:
     """
 
     graph_safe = False
+    restores = True
 
     def __init__(self, script: list[list[tuple[int, str]]], num_actions: int = 3) -> None:
         self.script = script
@@ -78,6 +79,9 @@ class ScriptedEpisodes:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         pass
 
+    def close(self) -> None:
+        pass
+
 
 def reward_at(episode: int, time: int) -> float:
     return 0.0 if time == 0 else 1.0 + episode + time / 100
@@ -91,6 +95,7 @@ class Chain:
     """
 
     graph_safe = False
+    restores = True
 
     def __init__(self, num_envs: int, states: int, step_cap: int = 0, seed: int = 0) -> None:
         self.num_envs, self.states, self.step_cap = num_envs, states, step_cap

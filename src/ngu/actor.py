@@ -6,6 +6,7 @@ Q(x_{t+1}, ., beta_i), and the new row goes to replay.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -47,8 +48,9 @@ class Actor:
         replay: SequenceReplay | None = None,
         objective: Objective | None = None,
         precision: Precision = "fp32",
+        streams: slice = slice(None),
     ) -> None:
-        """`objective` is what TD errors are measured by; a replay needs it."""
+        """`objective` is what TD errors are measured by; a replay needs it. `streams` are replay's for this actor."""
         self.env = env
         self.network = network.requires_grad_(False)
         self.novelty = novelty
@@ -57,6 +59,7 @@ class Actor:
         self.generator = generator
         self.replay = replay
         self.objective = objective
+        self.streams = streams
         self.precision: Precision = precision
         self.device = mixture.device
         envs = env.num_envs
@@ -178,6 +181,7 @@ class Actor:
                 first=first,
             ),
             self.state,
+            self.streams,
         )
 
     def _count(self, step: Step, intrinsic: Tensor, alpha: Tensor, episodic: Tensor, error: Tensor) -> None:
@@ -198,18 +202,8 @@ class Actor:
         self.novelty.publish(novelty)
 
     def pop_statistics(self) -> dict[str, float]:
-        """Means since the last call, as metrics; one transfer from the device."""
-        sums = self.sums.tolist()
-        self.sums.zero_()
-        split = 1 + len(_PER_STEP)
-        steps, episodes = sums[0], sums[split]
-        names = [*_PER_EPISODE, *(f"env/{name}" for name in self.env.spec.measurements)]
-        metrics = {"env/episodes": episodes}
-        if steps:
-            metrics |= {name: total / steps for name, total in zip(_PER_STEP, sums[1:split], strict=True)}
-        if episodes:
-            metrics |= {name: total / episodes for name, total in zip(names, sums[split + 1 :], strict=True)}
-        return metrics
+        """Means since the last call, as metrics."""
+        return pop_statistics([self])
 
     def state_dict(self) -> dict[str, Any]:
         return {
@@ -231,6 +225,22 @@ class Actor:
         self.state.cell.copy_(state["cell"])
         for name in _TENSORS:
             getattr(self, name).copy_(state[name])
+
+
+def pop_statistics(actors: Sequence[Actor]) -> dict[str, float]:
+    """Means over actors since the last call, as metrics; one transfer from the device."""
+    sums = torch.stack([actor.sums for actor in actors]).sum(0).tolist()
+    for actor in actors:
+        actor.sums.zero_()
+    split = 1 + len(_PER_STEP)
+    steps, episodes = sums[0], sums[split]
+    names = [*_PER_EPISODE, *(f"env/{name}" for name in actors[0].env.spec.measurements)]
+    metrics = {"env/episodes": episodes}
+    if steps:
+        metrics |= {name: total / steps for name, total in zip(_PER_STEP, sums[1:split], strict=True)}
+    if episodes:
+        metrics |= {name: total / episodes for name, total in zip(names, sums[split + 1 :], strict=True)}
+    return metrics
 
 
 @fusable

@@ -10,27 +10,15 @@ import torch
 from ngu.actor import Actor
 from ngu.checkpoint import check_shapes
 from ngu.config import Config
-from ngu.envs import DiscoMaze, EnvironmentBatch
+from ngu.envs.make import make_environment
+from ngu.envs.protocol import EnvironmentBatch
 from ngu.learner import Learner
-from ngu.mixture import actor_epsilons, actor_mixtures
+from ngu.mixture import actor_epsilons, actor_mixtures, grouped_actors
 from ngu.networks import QNetwork
 from ngu.novelty.reward import IntrinsicReward
 from ngu.randomness import make_generator, seed_of
 from ngu.replay import SequenceReplay
 from ngu.retrace import Objective
-
-
-def make_environment(config: Config, num_envs: int, device: torch.device) -> EnvironmentBatch:
-    """The batch of environments that the config names."""
-    env = config.env
-    return DiscoMaze(
-        num_envs=num_envs,
-        size=env.maze_size,
-        step_cap=env.maze_step_cap,
-        pool=env.maze_pool,
-        device=device,
-        compile_kernels=config.run.compile and device.type == "cuda",
-    )
 
 
 @dataclass
@@ -39,32 +27,50 @@ class Agent:
 
     config: Config
     device: torch.device
-    env: EnvironmentBatch
     learner: Learner
     replay: SequenceReplay
-    actor: Actor
+    actors: list[Actor]
+    """One for each group of environments."""
 
     @classmethod
     def create(cls, config: Config, device: torch.device) -> Agent:
         """Builds all parts; nothing has acted or learned yet."""
-        seed = config.run.seed
-        env = make_environment(config, config.env.num_envs, device)
-        learner = make_learner(config, env, device)
-        envs = config.env.num_envs
-        mixture = torch.tensor(actor_mixtures(envs, config.mixture.num_mixtures), device=device)
-        epsilon = torch.tensor(
-            actor_epsilons(envs, config.mixture.epsilon_base, config.mixture.epsilon_alpha), device=device
-        )
-        replay = SequenceReplay(
-            env.spec,
-            mixture,
-            config.network.lstm_size,
-            config.replay,
-            device,
-            make_generator(seed, "replay", device),
-        )
-        actor = make_actor(config, env, learner, mixture, epsilon, make_generator(seed, "acting", device), replay)
-        return cls(config, device, env, learner, replay, actor)
+        seed, envs, groups = config.run.seed, config.env.num_envs, config.env.groups
+        order = grouped_actors(envs, config.mixture.num_mixtures, groups)
+        mixtures = actor_mixtures(envs, config.mixture.num_mixtures)
+        epsilons = actor_epsilons(envs, config.mixture.epsilon_base, config.mixture.epsilon_alpha)
+        mixture = torch.tensor([mixtures[j] for j in order], device=device)
+        epsilon = torch.tensor([epsilons[j] for j in order], device=device)
+        size = envs // groups
+        batches: list[EnvironmentBatch] = []
+        try:
+            batches += [make_environment(config, size, device, share=groups) for _ in range(groups)]
+            learner = make_learner(config, batches[0], device)
+            replay = SequenceReplay(
+                batches[0].spec,
+                mixture,
+                config.network.lstm_size,
+                config.replay,
+                device,
+                make_generator(seed, "replay", device),
+            )
+        except BaseException:
+            for batch in batches:
+                batch.close()
+            raise
+        actors = []
+        for group, env in enumerate(batches):
+            streams = slice(group * size, (group + 1) * size)
+            generator = make_generator(seed, "acting", device, group)
+            actors.append(
+                make_actor(config, env, learner, mixture[streams], epsilon[streams], generator, replay, streams)
+            )
+        return cls(config, device, learner, replay, actors)
+
+    def close(self) -> None:
+        """Ends the environments' threads and processes."""
+        for actor in self.actors:
+            actor.env.close()
 
 
 def make_learner(config: Config, env: EnvironmentBatch, device: torch.device) -> Learner:
@@ -82,8 +88,9 @@ def make_actor(
     epsilon: torch.Tensor,
     generator: torch.Generator,
     replay: SequenceReplay | None = None,
+    streams: slice = slice(None),
 ) -> Actor:
-    """An actor with copies of the learner's networks."""
+    """An actor with copies of the learner's networks; `streams` are its part of replay."""
     device = learner.device
     network = QNetwork(env.spec, config.mixture.num_mixtures, config.network).to(device)
     network.load_state_dict(learner.network.state_dict())
@@ -97,7 +104,7 @@ def make_actor(
     )
     ladder = learner.mixture
     objective = Objective(ladder.beta[mixture], ladder.discount[mixture], learner.transform)
-    return Actor(env, network, novelty, mixture, epsilon, generator, replay, objective, config.run.precision)
+    return Actor(env, network, novelty, mixture, epsilon, generator, replay, objective, config.run.precision, streams)
 
 
 def load_policy(
@@ -112,8 +119,9 @@ def load_policy(
     saved = {**state["learner"], "generator": learner.generator.get_state()}
     check_shapes({"learner": learner.state_dict()}, {"learner": saved})
     learner.load_state_dict(saved)
-    statistics = IntrinsicReward(env.spec, config.env.num_envs, config.novelty, device, model=learner.novelty)
-    novelty = state["actor"]["novelty"]
+    size = config.env.num_envs // config.env.groups
+    statistics = IntrinsicReward(env.spec, size, config.novelty, device, model=learner.novelty)
+    novelty = state["actors"]["0"]["novelty"]
     check_shapes({"novelty": statistics.state_dict()}, {"novelty": novelty})
     statistics.load_state_dict(novelty)
     return learner, statistics

@@ -86,7 +86,7 @@ class NGU:
         runner = self._training.runner
         agent = runner.agent
         runner.settle()
-        actor = Policy(self.config, agent.env.spec, agent.learner, agent.actor.novelty)
+        actor = Policy(self.config, agent.actors[0].env.spec, agent.learner, agent.actors[0].novelty)
         batch, single = actor.prepare(observation)
         state = state if state is not None else actor.begin(len(batch))
         if len(state.previous_action) != len(batch):

@@ -33,10 +33,30 @@ def _require(condition: bool, sentence: str) -> None:
 class EnvConfig:
     """The environments that actors step."""
 
-    name: Literal["disco-maze"] = "disco-maze"
-    """Which environment: the Random Disco Maze."""
+    name: Literal["disco-maze", "atari", "gym"] = "disco-maze"
+    """Which kind: the Random Disco Maze, an Atari game, or any Gymnasium environment."""
     num_envs: int = 64
     """How many environments act at the same time."""
+    groups: int = 1
+    """They are stepped in this many groups: the emulators of one work while actions for another are computed."""
+    game: str = "montezuma_revenge"
+    """Atari: which of the 57 games."""
+    backend: Literal["vector", "workers"] = "vector"
+    """Atari: the emulator's own threads, or worker processes, which also read the console's memory (rooms)."""
+    noops: int = 30
+    """Atari: an episode begins with 0 to this many no-ops."""
+    max_frames: int = 108_000
+    """Atari: an episode is cut (truncated) after this many frames."""
+    id: str = ""
+    """Gymnasium: the environment's id, after its package if that registers it (my_package:MyEnv-v0)."""
+    threads: int = 0
+    """Emulator threads over all groups; 0 for one on each core."""
+    workers: int = 0
+    """Worker processes over all groups; 0 for one on each core."""
+    worker_timeout: float = 60.0
+    """A worker process that does not answer for so many seconds is replaced."""
+    max_restarts: int = 100
+    """The run stops after so many restarts of worker processes."""
     maze_size: int = 9
     """Side of the maze in cells, walls included; odd, at least 5."""
     maze_step_cap: int = 100
@@ -45,7 +65,16 @@ class EnvConfig:
     """How many mazes are generated at a time; each is used for one episode."""
 
     def __post_init__(self) -> None:
-        _require(self.num_envs >= 1, f"env.num_envs is {self.num_envs}; set it to 1 or more.")
+        for name in ("num_envs", "groups", "max_frames"):
+            _require(getattr(self, name) >= 1, f"env.{name} is {getattr(self, name)}; set it to 1 or more.")
+        for name in ("noops", "threads", "workers", "max_restarts"):
+            _require(getattr(self, name) >= 0, f"env.{name} is {getattr(self, name)}; set it to 0 or more.")
+        _require(self.worker_timeout > 0, f"env.worker_timeout is {self.worker_timeout}; set it above 0.")
+        _require(
+            self.num_envs % self.groups == 0,
+            f"env.groups ({self.groups}) must divide env.num_envs ({self.num_envs}); "
+            f"use {self.num_envs + -self.num_envs % self.groups} environments.",
+        )
         _require(
             self.maze_size >= 5 and self.maze_size % 2 == 1,
             f"env.maze_size is {self.maze_size}; a maze needs an odd size of 5 or more, such as 9 or 21.",

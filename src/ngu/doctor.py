@@ -113,7 +113,7 @@ def bytes_per_transition(config: Config) -> float:
     """Memory of a transition in replay: measured on a short replay, with what drawing from it needs beside it."""
     import torch
 
-    from ngu.agent import make_environment
+    from ngu.envs.make import make_environment
     from ngu.replay import SequenceReplay
 
     device = torch.device("cpu")

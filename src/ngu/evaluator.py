@@ -5,8 +5,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ngu.agent import make_actor, make_environment
+from ngu.agent import make_actor
 from ngu.config import Config
+from ngu.envs.atari_games import human_normalised
+from ngu.envs.make import make_environment
 from ngu.learner import Learner
 from ngu.novelty.reward import IntrinsicReward
 
@@ -19,6 +21,7 @@ class Evaluator:
     """
 
     def __init__(self, config: Config, learner: Learner, device: torch.device) -> None:
+        """`eval/exploit` is beta_0, `eval/explore` beta_{N-1}; with one policy there is no exploitative one."""
         self.config = config
         settings = config.evaluation
         last = config.mixture.num_mixtures - 1
@@ -59,9 +62,18 @@ class Evaluator:
             alive &= ~step.ended
             if time in settings.marks:
                 results |= {f"{name}@{time}": value for name, value in kept.items()}
+            if not self.env.graph_safe and not alive.any():
+                break  # on a device of its own, looking would cost more than the steps that it saves
+        if settings.max_steps not in settings.marks:
+            results |= kept
         results |= {"return": total, "length": length}
-        return {
+        metrics = {
             f"eval/{policy}/{name}": value[index * settings.num_envs : (index + 1) * settings.num_envs].mean().item()
             for index, policy in enumerate(self.policies)
             for name, value in results.items()
         }
+        if self.config.env.name == "atari":
+            for policy in self.policies:
+                score = metrics[f"eval/{policy}/return"]
+                metrics[f"eval/{policy}/human_normalised"] = human_normalised(self.config.env.game, score)
+        return metrics

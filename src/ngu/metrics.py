@@ -30,6 +30,10 @@ GLOSSARY: dict[str, str] = {
     "env/return": "Sum of the extrinsic rewards of an episode, mean over the episodes that ended.",
     "env/episode_length": "Steps in an episode, mean over the episodes that ended.",
     "env/episodes": "Episodes that ended since the last line.",
+    "env/score": "Sum of the game's own rewards in an episode, mean over the episodes that ended.",
+    "env/rooms": "Different rooms visited in an episode, mean over the episodes that ended.",
+    "env/restarts": "Worker processes replaced since the start, because they died, hung or failed.",
+    "env/*": "What an environment of yours measures under that name, at the end of an episode, mean over the episodes.",
     "novelty/reward": "The intrinsic reward r_i, mean over the steps collected.",
     "novelty/episodic": "The episodic part of r_i, 1 / (sqrt(summed similarity) + c), mean over the steps collected.",
     "novelty/alpha": "The life-long modulator alpha before its clip to [1, L], mean over the steps collected.",
@@ -50,8 +54,12 @@ GLOSSARY: dict[str, str] = {
     "speed/steps_per_second": "Agent steps per second of wall time, over all environments, automatic resets included.",
     "speed/updates_per_second": "Learner updates per second of wall time.",
     "eval/*/coverage@*": "Share of open cells visited after that many steps by that policy, mean over held-out mazes.",
+    "eval/*/score": "Sum of the game's own rewards in an evaluation episode of that policy, mean over the episodes.",
+    "eval/*/rooms": "Different rooms visited in an evaluation episode of that policy, mean over the episodes.",
+    "eval/*/human_normalised": "The score in percent of the way from a random player (0) to a human one (100), mean.",
     "eval/*/return": "Sum of the extrinsic rewards of an evaluation episode of that policy, mean over the episodes.",
     "eval/*/length": "Steps in an evaluation episode of that policy, mean over the episodes.",
+    "eval/*/*": "What an environment of yours measures under that name in an evaluation episode, mean.",
 }
 """Name of a metric -> one sentence. `*` in a name stands for any text: a family of metrics."""
 

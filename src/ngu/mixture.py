@@ -54,6 +54,14 @@ def actor_mixtures(num_actors: int, num_mixtures: int) -> list[int]:
     return [j % num_mixtures for j in range(num_actors)]
 
 
+def grouped_actors(num_actors: int, num_mixtures: int, groups: int) -> list[int]:
+    """The actors in the order of their groups, which are equal parts of the list.
+
+    Actors are dealt to the groups N at a time, so that each group has all policies and all sizes of epsilon.
+    """
+    return sorted(range(num_actors), key=lambda j: ((j // num_mixtures) % groups, j))
+
+
 @dataclass(frozen=True)
 class Mixture:
     """The ladders as tensors on a device."""

@@ -1,7 +1,8 @@
 """The paper's tables as data: a preset says what is trained on what, a variant changes a few of its fields.
 
 Each value names its source: `common` is the table of common hyperparameters (App. F.2), `maze` the Disco Maze table
-(App. F.3), `text` the running text, `ours` a choice where the paper is silent (see the docs' table of decisions).
+(App. F.3), `Atari` that of Atari's pre-processing (App. F.4), `figures` those of the networks, `text` the running text,
+`ours` a choice where the paper is silent (see the docs' table of decisions).
 """
 
 from __future__ import annotations
@@ -115,9 +116,158 @@ _DISCO_MAZE_SMALL: Mapping[str, Any] = {
     "run.checkpoint_period": 500_000,
 }
 
+_ATARI: Mapping[str, Any] = {
+    "env.name": "atari",
+    "env.num_envs": 256,  # text, App. A: 256 actors
+    "env.groups": 2,  # ours: one is stepped while the other's actions are computed
+    "env.noops": 30,  # Atari
+    "env.max_frames": 108_000,  # Atari: 30 minutes
+    "mixture.num_mixtures": 32,  # common
+    "mixture.beta": 0.3,  # common
+    "mixture.discount_max": 0.997,  # common, discount of r_e
+    "mixture.discount_min": 0.99,  # common, discount of r_i
+    "mixture.cross_mixture_ratio": 0.0,  # common
+    "novelty.filters": (32, 64, 64),  # figures, App. H
+    "novelty.kernels": (8, 4, 3),  # figures, App. H
+    "novelty.strides": (4, 2, 1),  # figures, App. H
+    "novelty.embedding_size": 32,  # figures, App. H
+    "novelty.embedding_hidden": 128,  # figures, App. H
+    "novelty.embedding_snapshots": 4,  # ours: episodes are long, and f is renewed only where none uses it
+    "novelty.rnd_size": 128,  # figures, App. H
+    "novelty.memory_capacity": 30_000,  # common
+    "novelty.neighbours": 10,  # common
+    "novelty.kernel_epsilon": 1e-4,  # common
+    "novelty.cluster_distance": 8e-3,  # common
+    "novelty.pseudo_count": 1e-3,  # common
+    "novelty.max_similarity": 8.0,  # common
+    "novelty.max_modulation": 5.0,  # common
+    "novelty.learning_rate": 5e-4,  # common
+    "novelty.rnd_learning_rate": 5e-4,  # common
+    "novelty.l2_weight": 1e-5,  # common
+    "novelty.train_frames": 5,  # text, App. A
+    "network.filters": (32, 64, 64),  # figures, App. H
+    "network.kernels": (8, 4, 3),  # figures, App. H
+    "network.strides": (4, 2, 1),  # figures, App. H
+    "network.torso_size": 512,  # figures, App. H
+    "network.lstm_size": 512,  # figures, App. H
+    "network.lstm_input_multiple": 128,  # ours: cuDNN's fastest kernels
+    "network.dueling_size": 512,  # figures, App. H
+    "replay.capacity": 5_000_000,  # common
+    "replay.trace_length": 80,  # common
+    "replay.period": 40,  # common
+    "replay.priority_exponent": 0.9,  # common
+    "replay.min_sequences": 6250,  # common
+    "learner.batch_size": 64,  # common
+    "learner.replay_ratio": 1.5,  # text, App. A: 5 updates of 64 x 80 steps against 16,600 agent steps in a second
+    "learner.learning_rate": 1e-4,  # common
+    "learner.learning_rate_final": 1e-4,  # common
+    "learner.warmup_until": 0,  # common: a constant rate
+    "learner.adam_beta1": 0.9,  # common
+    "learner.adam_beta2": 0.999,  # common
+    "learner.adam_epsilon": 1e-4,  # common
+    "learner.clip_norm": 40.0,  # common
+    "learner.target_period": 1500,  # common
+    "learner.retrace_lambda": 0.95,  # common
+    "learner.target_epsilon": 0.01,  # common
+    "learner.value_transform": "signed-sqrt",  # common
+    "learner.value_transform_epsilon": 1e-3,  # common
+    "actor.update_period": 100,  # common
+    "evaluation.num_envs": 10,  # ours
+    "evaluation.epsilon": 0.01,  # common
+    "evaluation.max_steps": 27_000,  # Atari: whole episodes
+    "evaluation.marks": (),  # ours
+    "evaluation.period": 10_000_000,  # ours
+    "run.steps": 8_750_000_000,  # text, Sec. 4.2: 35 billion frames
+    "run.device": "auto",  # ours
+    "run.precision": "fp16",  # ours
+    "run.log_period": 100_000,  # ours
+    "run.checkpoint_period": 20_000_000,  # ours
+}
+
+# The same agent, for what one GPU node does in half an hour. What differs: more updates for each step collected, since
+# the GPU has the time, with target and actor networks that follow sooner; evaluations that end after five minutes of
+# game; no replay in checkpoints, since 35 GB take minutes to write.
+_ATARI_NODE: Mapping[str, Any] = {
+    **_ATARI,
+    "learner.replay_ratio": 8.0,
+    "learner.target_period": 500,
+    "evaluation.max_steps": 4500,
+    "evaluation.period": 2_000_000,
+    "run.steps": 25_000_000,
+    "run.checkpoint_period": 0,
+    "run.checkpoint_replay": False,
+}
+
+# To try it on a laptop: the same agent with few environments and policies, and a replay that fits.
+_ATARI_CPU: Mapping[str, Any] = {
+    **_ATARI,
+    "env.game": "pong",
+    "env.num_envs": 8,
+    "env.groups": 1,
+    "mixture.num_mixtures": 4,
+    "novelty.memory_capacity": 5000,
+    "network.torso_size": 256,
+    "network.lstm_size": 256,
+    "network.lstm_input_multiple": 1,
+    "network.dueling_size": 256,
+    "replay.capacity": 100_000,
+    "replay.min_sequences": 100,
+    "learner.batch_size": 16,
+    "learner.target_period": 250,
+    "evaluation.num_envs": 2,
+    "evaluation.max_steps": 1000,
+    "evaluation.period": 50_000,
+    "run.steps": 200_000,
+    "run.device": "cpu",
+    "run.precision": "fp32",
+    "run.log_period": 2000,
+    "run.checkpoint_period": 100_000,
+}
+
+# Any Gymnasium environment: settings to begin with.
+_GYM: Mapping[str, Any] = {
+    **_ATARI,
+    "env.name": "gym",
+    "env.num_envs": 16,
+    "env.groups": 1,
+    "mixture.num_mixtures": 8,
+    "novelty.hidden": (128,),
+    "novelty.embedding_size": 16,
+    "novelty.embedding_hidden": 64,
+    "novelty.memory_capacity": 5000,
+    "novelty.kernel_epsilon": 1e-3,  # text, Sec. 2
+    "network.hidden": (128,),
+    "network.torso_size": 128,
+    "network.lstm_size": 128,
+    "network.lstm_input_multiple": 1,
+    "network.dueling_size": 128,
+    "replay.capacity": 200_000,
+    "replay.trace_length": 40,
+    "replay.period": 20,
+    "replay.min_sequences": 200,
+    "learner.batch_size": 32,
+    "learner.replay_ratio": 8.0,
+    "learner.learning_rate": 5e-4,
+    "learner.learning_rate_final": 5e-4,
+    "learner.target_period": 200,
+    "actor.update_period": 20,
+    "evaluation.num_envs": 8,
+    "evaluation.max_steps": 1000,
+    "evaluation.period": 25_000,
+    "run.steps": 300_000,
+    "run.device": "cpu",
+    "run.precision": "fp32",
+    "run.log_period": 5000,
+    "run.checkpoint_period": 100_000,
+}
+
 PRESETS: Mapping[str, Mapping[str, Any]] = {
     "disco-maze-small": _DISCO_MAZE_SMALL,
     "disco-maze": _DISCO_MAZE,
+    "atari": _ATARI,
+    "atari-node": _ATARI_NODE,
+    "atari-cpu": _ATARI_CPU,
+    "gym": _GYM,
 }
 """What is trained on what; the first is the default."""
 

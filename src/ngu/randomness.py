@@ -10,14 +10,15 @@ from torch import Tensor
 _STREAMS = ("networks", "environments", "acting", "replay", "learning")
 
 
-def seed_of(run_seed: int, stream: str) -> int:
-    """The seed of one random stream of a run."""
-    return int(np.random.SeedSequence([run_seed, _STREAMS.index(stream)]).generate_state(1, np.uint64)[0] >> 1)
+def seed_of(run_seed: int, stream: str, *parts: int) -> int:
+    """The seed of one random stream of a run; `parts` tell apart what shares a stream, such as groups of actors."""
+    sequence = np.random.SeedSequence([run_seed, _STREAMS.index(stream), *parts])
+    return int(sequence.generate_state(1, np.uint64)[0] >> 1)
 
 
-def make_generator(run_seed: int, stream: str, device: torch.device) -> torch.Generator:
+def make_generator(run_seed: int, stream: str, device: torch.device, *parts: int) -> torch.Generator:
     """A generator of one random stream of a run."""
-    return torch.Generator(device).manual_seed(seed_of(run_seed, stream))
+    return torch.Generator(device).manual_seed(seed_of(run_seed, stream, *parts))
 
 
 def restore_generator(generator: torch.Generator, state: Tensor) -> None:

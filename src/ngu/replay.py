@@ -28,6 +28,7 @@ from ngu.networks import AgentInput, RecurrentState
 
 # Below this a priority would make a sequence unreachable, or look like no sequence at all.
 _MIN_PRIORITY = 1e-6
+_ALL = slice(None)
 
 
 @dataclass
@@ -186,10 +187,11 @@ class SequenceReplay:
 
     # ---------------------------------------------------------------------------------------------- writing
 
-    def add(self, row: Row, state: RecurrentState) -> None:
-        """Appends one row to each stream; `state` [S, H] is the actor's state before it saw the row's observation."""
-        now = self.rows_written
-        place = self._place(now)
+    def add(self, row: Row, state: RecurrentState, group: slice = _ALL) -> None:
+        """Appends one row to each stream of a group; `state` is the actor's before it saw the row's observation."""
+        stream = self._stream[group]
+        now = self.rows_written[group]
+        place = self._place(now, stream)
         self.observation.index_copy_(0, place, row.observation)
         self.action.index_copy_(0, place, row.action.to(torch.int16))
         self.behaviour.index_copy_(0, place, row.behaviour)
@@ -201,46 +203,46 @@ class SequenceReplay:
         self.priority.index_fill_(0, place, 0.0)
 
         progress = _advance_streams(
-            now, row.first, row.terminated | row.truncated, self.episode_start, self.sequence_start, self.recording,
-            self.config.trace_length, self.config.period,
+            now, row.first, row.terminated | row.truncated, self.episode_start[group], self.sequence_start[group],
+            self.recording[group], self.config.trace_length, self.config.period,
         )  # fmt: skip
-        self._keep_state(place, progress.needs_state, state)
-        start = self._place(progress.sequence_start)
+        self._keep_state(place, progress.needs_state, state, group)
+        start = self._place(progress.sequence_start, stream)
         complete = progress.complete
-        newcomer = self._first_priority(progress.sequence_start, progress.length)
+        newcomer = self._first_priority(progress.sequence_start, progress.length, stream)
         self.priority.index_copy_(0, start, torch.where(complete, newcomer, self.priority[start]))
         self.length.index_copy_(0, start, torch.where(complete, progress.length, self.length[start]))
-        self.episode_start.copy_(progress.episode_start)
-        self.sequence_start.copy_(progress.next_sequence_start)
-        self.recording.copy_(progress.recording)
-        self.rows_written.add_(1)
+        self.episode_start[group].copy_(progress.episode_start)
+        self.sequence_start[group].copy_(progress.next_sequence_start)
+        self.recording[group].copy_(progress.recording)
+        now.add_(1)
 
-    def _place(self, row: Tensor) -> Tensor:
-        """[..., S] absolute row numbers to indices into the flat buffers."""
-        return (row % self.slots) * self.streams + self._stream
+    def _place(self, row: Tensor, stream: Tensor) -> Tensor:
+        """[..., S] absolute row numbers of streams to indices into the flat buffers."""
+        return (row % self.slots) * self.streams + stream
 
-    def _first_priority(self, start: Tensor, length: Tensor) -> Tensor:
+    def _first_priority(self, start: Tensor, length: Tensor, stream: Tensor) -> Tensor:
         """[S] priorities of sequences that have just been completed, from the actor's TD errors (R2D2, Ape-X).
 
         Every new sequence at the largest priority would be simpler. But where episodes are short most newcomers are
         short, too, and would crowd out the long ones.
         """
         step = torch.arange(self.config.trace_length, device=self.device).unsqueeze(1)
-        error = self.td_error[self._place(start + 1 + step)]
+        error = self.td_error[self._place(start + 1 + step, stream)]
         return self._exponentiated(sequence_priority(error, step < length, self.config.priority_max_share))
 
     def _exponentiated(self, priority: Tensor) -> Tensor:
         return priority.clamp_min(_MIN_PRIORITY) ** self.config.priority_exponent
 
-    def _keep_state(self, place: Tensor, needed: Tensor, state: RecurrentState) -> None:
+    def _keep_state(self, place: Tensor, needed: Tensor, state: RecurrentState, group: slice) -> None:
         """Stores the recurrent state where a sequence may begin inside an episode; at its start the state is zero."""
-        entry = self.states_written % self.state_slots
-        flat = entry * self.streams + self._stream
+        entry = self.states_written[group] % self.state_slots
+        flat = entry * self.streams + self._stream[group]
         keep = needed.unsqueeze(1)
         self.hidden.index_copy_(0, flat, torch.where(keep, state.hidden, self.hidden[flat]))
         self.cell.index_copy_(0, flat, torch.where(keep, state.cell, self.cell[flat]))
         self.state_slot.index_copy_(0, place, torch.where(needed, entry, -1).to(torch.int32))
-        self.states_written.add_(needed.to(torch.int64))
+        self.states_written[group].add_(needed.to(torch.int64))
 
     # ---------------------------------------------------------------------------------------------- reading
 

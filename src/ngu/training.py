@@ -91,12 +91,18 @@ class Training:
         if state["runner"]["device"] != self.device.type:
             # Environments and generators are left behind; see LocalRunner.load_state_dict.
             own, found = (
-                {"learner": _networks(parts["learner"]), "actor": _networks(parts["actor"])} for parts in (own, state)
+                {
+                    "learner": _networks(parts["learner"]),
+                    "actors": {group: _networks(actor) for group, actor in parts["actors"].items()},
+                }
+                for parts in (own, state)
             )
             self.notes.append(
                 f"the checkpoint was written on {state['runner']['device']}: on {self.device.type} episodes begin "
                 "anew, and replay fills anew before learning goes on."
             )
+        elif not all(actor.env.restores for actor in self.runner.agent.actors):
+            self.notes.append("emulators cannot be saved: episodes begin anew, with what was learned and with replay.")
         check_shapes({name: own[name] for name in own if name in found}, found)
         self.runner.load_state_dict(state)
 
@@ -146,7 +152,13 @@ class Training:
             self.evaluator = Evaluator(self.config, self.runner.agent.learner, self.device)
         self.runner.settle()
         agent = self.runner.agent
-        return self.evaluator.evaluate(agent.learner, agent.actor.novelty)
+        return self.evaluator.evaluate(agent.learner, agent.actors[0].novelty)
+
+    def close(self) -> None:
+        """Ends the environments' threads and processes; nothing can be trained afterwards."""
+        self.runner.close()
+        if self.evaluator is not None:
+            self.evaluator.env.close()
 
     def request_stop(self) -> None:
         """Asks `run` to end after the current step, with a checkpoint."""

@@ -10,8 +10,8 @@ from typing import Any
 
 import torch
 
-from ngu.agent import make_environment
 from ngu.config import Config
+from ngu.envs.make import make_environment
 from ngu.graphs import Graphed
 from ngu.machine import resolve_device
 from ngu.novelty.nearest import search_nearest
@@ -90,11 +90,11 @@ def measure(config: Config, seconds: float = 10.0) -> Benchmark:
         _wait(device)
     wall = time.perf_counter() - start
     steps, updates, acted = runner.steps - steps, agent.learner.updates - updates, runner.acting_steps - acted
-    moved = float(agent.actor.sums[0])
+    moved = sum(float(actor.sums[0]) for actor in agent.actors)
     runner.settle()
 
     batch = runner._sample()
-    acting = _milliseconds(agent.actor.step, device)
+    acting = _milliseconds(agent.actors[0].step, device)
     sampling = _milliseconds(runner._sample, device)
     update = _milliseconds(lambda: agent.learner.update(batch, runner.steps), device)
     knn = _milliseconds(_knn(training), device)
@@ -139,7 +139,7 @@ def kernel_table(config: Config, rows: int = 25) -> str:
     activities = [ProfilerActivity.CUDA] if on_gpu else [ProfilerActivity.CPU]
     text = []
     parts: list[tuple[str, Callable[[], object]]] = [
-        ("acting", runner.agent.actor.step),
+        ("acting", runner.agent.actors[0].step),
         ("sampling", runner._sample),
         ("update", lambda: runner.agent.learner.update(batch, runner.steps)),
     ]
@@ -159,7 +159,7 @@ def kernel_table(config: Config, rows: int = 25) -> str:
 
 
 def _knn(training: Training) -> Callable[[], object]:
-    novelty = training.runner.agent.actor.novelty
+    novelty = training.runner.agent.actors[0].novelty
     if novelty.memory is None:
         return lambda: None
     entries = novelty.memory.entries

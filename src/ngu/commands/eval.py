@@ -71,7 +71,8 @@ def main(argv: list[str]) -> int:
 
 def evaluate(config: Config, checkpoint: Checkpoint) -> dict[str, dict[str, float]]:
     """Policy -> measurement -> mean. Only what is needed is built: no replay, no actors."""
-    from ngu.agent import load_policy, make_environment
+    from ngu.agent import load_policy
+    from ngu.envs.make import make_environment
     from ngu.evaluator import Evaluator
     from ngu.machine import resolve_device
 

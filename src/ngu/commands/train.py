@@ -95,13 +95,19 @@ def read_config(argv: list[str]) -> Config:
 
 def read_command(prog: str, kind: type[Command], argv: list[str]) -> tuple[Command, Config]:
     """The options of a command that takes all settings, and the config that they make."""
-    line = take_apart(prog, kind, argv, positional="PRESET")
+    line = take_apart(prog, kind, [_spelt_out(token) for token in argv], positional="PRESET")
     base = _base(line)
     command = parse(prog, kind, line, kind(**{group: getattr(base, group) for group in GROUPS}))
     settings = {group: to_dict(getattr(command, group)) for group in GROUPS}
     shortcuts = {"device": command.device, "steps": command.steps, "seed": command.seed}
     settings["run"] |= {name: value for name, value in shortcuts.items() if value is not None}
     return command, from_dict(settings, base)
+
+
+def _spelt_out(token: str) -> str:
+    """`--env ID` and `--game NAME` are short for settings; the first is also the name of their group."""
+    option, equals, value = token.partition("=")
+    return {"--env": "--env.id", "--game": "--env.game"}.get(option, option) + equals + value
 
 
 def _base(line: CommandLine) -> Config:

@@ -158,6 +158,7 @@ class AtariGame(gymnasium.Env[NDArray[np.uint8], np.int64]):
             raise UserError(f"the render mode {render_mode!r} does not exist; choose rgb_array, or None.")
         self.noops = noops
         self.max_frames = max_frames
+        self.max_episode_steps = -(-max_frames // FRAME_SKIP)
         self.hand_crafted = hand_crafted
         self.render_mode = render_mode
         self.observation_space = gymnasium.spaces.Box(0, 255, (1, PICTURE_SIZE, PICTURE_SIZE), np.uint8)

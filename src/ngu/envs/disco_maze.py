@@ -149,6 +149,7 @@ class DiscoMaze:
     """
 
     graph_safe = True
+    restores = True
 
     def __init__(
         self,
@@ -283,3 +284,6 @@ class DiscoMaze:
         self._pool.load_state_dict(state)
         self._generator.set_state(state["colour_generator"].cpu())
         self._steps_since_maintenance = 0
+
+    def close(self) -> None:
+        """Nothing to end."""

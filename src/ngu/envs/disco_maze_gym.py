@@ -65,6 +65,7 @@ class DiscoMazeEnv(gymnasium.Env[NDArray[np.uint8], np.int64]):
 
     metadata: dict[str, Any] = {"render_modes": ["rgb_array", "ansi"], "render_fps": 8}  # noqa: RUF012
     pixels_per_cell = 16
+    measurements = ("coverage",)
 
     def __init__(self, size: int = 21, step_cap: int = 500, render_mode: str | None = None) -> None:
         check_size(size)

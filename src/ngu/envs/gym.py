@@ -117,7 +117,7 @@ def read_interface(env: Env) -> Interface:
         observation_dtype=dtype,
         num_actions=num_actions,
         first_action=first_action,
-        max_episode_steps=env.spec.max_episode_steps if env.spec else None,
+        max_episode_steps=_read_longest_episode(env),
         measurements=_read_measurements(env),
     )
 
@@ -182,6 +182,14 @@ def _brief(space: spaces.Space[Any]) -> str:
     if isinstance(space, spaces.Box):
         return f"a Box of shape {space.shape} and {space.dtype}"
     return f"a {type(space).__name__} space"
+
+
+def _read_longest_episode(env: Env) -> int | None:
+    """The limit that Gymnasium enforces, or one that the environment names itself as `max_episode_steps`."""
+    if env.spec and env.spec.max_episode_steps:
+        return env.spec.max_episode_steps
+    own = env.get_wrapper_attr("max_episode_steps") if env.has_wrapper_attr("max_episode_steps") else None
+    return own if isinstance(own, int) and own > 0 else None
 
 
 def _read_measurements(env: Env) -> tuple[str, ...]:

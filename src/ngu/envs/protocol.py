@@ -56,6 +56,8 @@ class Step:
 class EnvironmentBatch(Protocol):
     """A batch of E environments that step together; all tensors live on `device`.
 
+    Those on the host may be stepped by an actor on a GPU, which copies.
+
     `send` and `recv` are apart so that other work can run while emulators do. Environments whose whole step is
     tensor work on the device set `graph_safe`: they keep their state in tensors that never move, write into them in
     place and read no tensor on the host, so `send` and `recv` can be captured in a CUDA graph. Host-side work between
@@ -66,6 +68,8 @@ class EnvironmentBatch(Protocol):
     num_envs: int
     device: torch.device
     graph_safe: bool
+    restores: bool
+    """A saved state holds the running episodes. Emulators' does not: a resumed run begins new ones."""
 
     def reset(self, seed: int) -> Step:
         """Begins new episodes everywhere; the same seed gives the same episodes for the same actions."""
@@ -91,3 +95,7 @@ class EnvironmentBatch(Protocol):
     def state_dict(self) -> dict[str, Any]: ...
 
     def load_state_dict(self, state: dict[str, Any]) -> None: ...
+
+    def close(self) -> None:
+        """Ends threads and processes; a second call changes nothing."""
+        ...

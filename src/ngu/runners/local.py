@@ -1,6 +1,8 @@
 """The local runner: acting and learning interleaved in one thread.
 
-    act, act, ..., [sample, learn, new priorities], act, ...
+For each group of environments in turn: take in what its environments bring, choose and send the next actions, then do
+the updates that are due. Environments on the host work through their step meanwhile, and while the other groups have
+their turn.
 
 The ratio of trained to collected steps is a setting, so the order of everything follows from the config: the same seed
 gives the same run on a CPU. On a GPU an update runs on a stream of its own beside the acting steps that follow it, and
@@ -14,6 +16,7 @@ from typing import Any
 
 import torch
 
+from ngu.actor import pop_statistics
 from ngu.agent import Agent
 from ngu.config import Config
 from ngu.graphs import Graphed
@@ -44,31 +47,41 @@ class LocalRunner:
 
     def advance(self) -> None:
         """One acting step of all environments, and the updates that are due after it."""
-        agent = self.agent
         if not self._started:
-            agent.actor.reset(seed_of(self.config.run.seed, "environments"))
-            self._started = True
-        agent.actor.step()
+            self._start()
+        for index, actor in enumerate(self.agent.actors):
+            actor.receive()
+            actor.send()
+            collected = self.steps + (index + 1) * actor.env.num_envs
+            while self._update_is_due(collected):
+                self._update(collected)
         self.acting_steps += 1
-        while self._update_is_due():
-            self._update()
         if self.acting_steps % self.config.actor.update_period == 0:
             self.settle()
-            agent.actor.fetch(agent.learner.network, agent.learner.novelty)
+            for actor in self.agent.actors:
+                actor.fetch(self.agent.learner.network, self.agent.learner.novelty)
 
-    def _update_is_due(self) -> bool:
+    def _start(self) -> None:
+        """Begins new episodes everywhere. A resumed run that has to gets other ones than the run began with."""
+        for group, actor in enumerate(self.agent.actors):
+            actor.reset(seed_of(self.config.run.seed, "environments", group, self.acting_steps))
+        for actor in self.agent.actors:
+            actor.send()
+        self._started = True
+
+    def _update_is_due(self, collected: int) -> bool:
         if self.learning_since is None:
             if int(self.agent.replay.count()) < self.config.replay.min_sequences:
                 return False
-            self.learning_since = self.steps, self.agent.learner.updates
+            self.learning_since = collected, self.agent.learner.updates
         steps, updates = self.learning_since
-        return self.agent.learner.updates < updates + int((self.steps - steps) / self.config.steps_per_update)
+        return self.agent.learner.updates < updates + int((collected - steps) / self.config.steps_per_update)
 
-    def _update(self) -> None:
+    def _update(self, collected: int) -> None:
         self.settle()
         batch = self._sample()
         with self._beside_acting():
-            self._pending = batch, self.agent.learner.update(batch, self.steps)
+            self._pending = batch, self.agent.learner.update(batch, collected)
         if self._learner_stream is None:
             self.settle()
 
@@ -91,7 +104,14 @@ class LocalRunner:
     def pop_statistics(self) -> dict[str, float]:
         """Metrics since the last call."""
         self.settle()
-        return self.agent.actor.pop_statistics() | self.agent.learner.pop_statistics()
+        restarts = sum(getattr(actor.env, "restarts", 0) for actor in self.agent.actors)
+        counted = {"env/restarts": float(restarts)} if self.config.env.name != "disco-maze" else {}
+        return pop_statistics(self.agent.actors) | self.agent.learner.pop_statistics() | counted
+
+    def close(self) -> None:
+        """Ends the environments' threads and processes."""
+        self.settle()
+        self.agent.close()
 
     def state_dict(self) -> dict[str, Any]:
         """Everything that a resumed run needs to go on exactly."""
@@ -104,7 +124,7 @@ class LocalRunner:
                 "device": self.device.type,
             },
             "learner": agent.learner.state_dict(),
-            "actor": agent.actor.state_dict(),
+            "actors": {str(group): actor.state_dict() for group, actor in enumerate(agent.actors)},
             "replay": agent.replay.state_dict() | {"generator": agent.replay.generator.get_state()},
         }
 
@@ -113,6 +133,7 @@ class LocalRunner:
 
         Without the replay's part, learning waits until replay has filled again. A state from another kind of device
         brings networks, optimisers and statistics; episodes begin anew, since environments and generators do not fit.
+        They also begin anew where the environments cannot be saved; replay then drops what was not yet a sequence.
         """
         self.settle()
         agent = self.agent
@@ -120,13 +141,18 @@ class LocalRunner:
         moved = runner["device"] != self.device.type
         self.acting_steps = int(runner["acting_steps"])
         self.learning_since = None
-        self._started = self.acting_steps > 0 and not moved
+        restored = all(actor.env.restores for actor in agent.actors)
+        self._started = self.acting_steps > 0 and not moved and restored
         agent.learner.load_state_dict(state["learner"])
+        for group, actor in enumerate(agent.actors):
+            saved = state["actors"][str(group)]
+            if moved:
+                actor.network.load_state_dict(saved["network"])
+                actor.novelty.load_state_dict(saved["novelty"])
+            else:
+                actor.load_state_dict(saved)
         if moved:
-            agent.actor.network.load_state_dict(state["actor"]["network"])
-            agent.actor.novelty.load_state_dict(state["actor"]["novelty"])
             return
-        agent.actor.load_state_dict(state["actor"])
         if "replay" in state:
             since = runner["learning_since"]
             self.learning_since = (int(since[0]), int(since[1])) if since else None

@@ -1,0 +1,62 @@
+"""Makes the batch of environments that a config names."""
+
+from __future__ import annotations
+
+import os
+
+import torch
+
+from ngu.config import Config
+from ngu.envs.protocol import EnvironmentBatch
+from ngu.errors import UserError
+
+
+def make_environment(config: Config, num_envs: int, device: torch.device, share: int = 1) -> EnvironmentBatch:
+    """`num_envs` environments; those of the Disco Maze live on `device`, others on the host.
+
+    `share` batches divide the machine's cores: each gets its part of the threads or worker processes.
+    """
+    env = config.env
+    if env.name == "disco-maze":
+        from ngu.envs.disco_maze import DiscoMaze
+
+        return DiscoMaze(
+            num_envs=num_envs,
+            size=env.maze_size,
+            step_cap=env.maze_step_cap,
+            pool=env.maze_pool,
+            device=device,
+            compile_kernels=config.run.compile and device.type == "cuda",
+        )
+    if env.name == "atari" and env.backend == "vector":
+        from ngu.envs.atari import AtariVector
+
+        # Every group may use all threads: while one works, the others mostly wait for their actions.
+        threads = min(env.threads or cores(), num_envs)
+        return AtariVector(env.game, num_envs, threads=threads, noops=env.noops, max_frames=env.max_frames)
+
+    from ngu.envs.gym import GymFactory
+    from ngu.envs.workers import WorkerEnvironments
+
+    if env.name == "atari":
+        from ngu.envs.atari_game import AtariGame
+        from ngu.envs.atari_games import check_game
+
+        settings = {"game": check_game(env.game), "noops": env.noops, "max_frames": env.max_frames}
+        factory = GymFactory(AtariGame, settings)
+    elif env.id:
+        factory = GymFactory(env.id)
+    else:
+        raise UserError("no Gymnasium environment is named; choose one with --env, for example --env CartPole-v1.")
+    return WorkerEnvironments(
+        factory,
+        num_envs,
+        workers=max((env.workers or cores()) // share, 1),
+        timeout=env.worker_timeout,
+        max_restarts=env.max_restarts,
+    )
+
+
+def cores() -> int:
+    """The cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
