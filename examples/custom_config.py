@@ -16,7 +16,7 @@ from pathlib import Path
 import tyro
 
 import ngu
-from ngu.config import read_config_file
+from ngu.config_reading import read_config_file
 
 FILE = """\
 # Groups are tables, settings their keys; what is not named keeps its value.

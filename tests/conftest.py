@@ -9,7 +9,8 @@ import pytest
 import torch
 from hypothesis import settings
 
-from ngu.config import Config, with_overrides
+from ngu.config import Config
+from ngu.config_reading import with_overrides
 from ngu.presets import preset
 
 torch.set_num_threads(1)

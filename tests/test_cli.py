@@ -15,7 +15,8 @@ from tiny_runs import ENVIRONMENT, checkpoint_steps, contents, ngu, options, tra
 
 from ngu.cli import COMMANDS, main
 from ngu.commands.train import GROUPS, Train, read_config
-from ngu.config import Config, to_dict
+from ngu.config import Config
+from ngu.config_reading import to_dict
 from ngu.metrics import read_metrics
 from ngu.presets import PRESETS, VARIANTS, preset
 from ngu.run_folder import RunFolder

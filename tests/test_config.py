@@ -14,17 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import ngu.config
-from ngu.config import (
-    Config,
-    LearnerConfig,
-    NetworkConfig,
-    NoveltyConfig,
-    ReplayConfig,
-    from_dict,
-    read_config_file,
-    to_dict,
-    with_overrides,
-)
+from ngu.config import Config, LearnerConfig, NetworkConfig, NoveltyConfig, ReplayConfig
+from ngu.config_reading import from_dict, read_config_file, to_dict, with_overrides
 from ngu.errors import UserError
 from ngu.presets import PRESETS, VARIANTS, preset
 

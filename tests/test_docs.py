@@ -18,7 +18,8 @@ import pytest
 from test_presets import COMMON_TABLE, DISCO_MAZE_TABLE
 
 from ngu.cli import COMMANDS
-from ngu.config import Config, read_config_file
+from ngu.config import Config
+from ngu.config_reading import read_config_file
 from ngu.metrics import GLOSSARY
 from ngu.presets import preset
 

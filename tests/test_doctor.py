@@ -10,7 +10,8 @@ import torch
 
 from ngu import doctor
 from ngu.cli import main
-from ngu.config import Config, with_overrides
+from ngu.config import Config
+from ngu.config_reading import with_overrides
 from ngu.envs import DiscoMaze
 from ngu.errors import UserError
 from ngu.machine import free_memory

@@ -17,7 +17,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ngu.config import Config, with_overrides
+from ngu.config import Config
+from ngu.config_reading import with_overrides
 from ngu.errors import UserError
 from ngu.metrics import GLOSSARY, MetricsWriter, explain, read_metrics
 from ngu.run_folder import RunFolder

@@ -22,7 +22,7 @@ from tiny_runs import (
 
 from ngu.checkpoint import load_newest
 from ngu.cli import main
-from ngu.config import with_overrides
+from ngu.config_reading import with_overrides
 from ngu.metrics import read_metrics
 from ngu.run_folder import RunFolder
 

@@ -16,7 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from ngu.config import Config, to_dict, with_overrides
+from ngu.config import Config
+from ngu.config_reading import to_dict, with_overrides
 from ngu.errors import UserError
 from ngu.run_folder import SCHEMA_VERSION, RunFolder, replace_file
 

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from ngu.api import NGU
-    from ngu.config import Config, NoveltyConfig, with_overrides
+    from ngu.config import Config, NoveltyConfig
+    from ngu.config_reading import with_overrides
     from ngu.envs import EnvironmentSpec
     from ngu.errors import UserError
     from ngu.novelty.reward import IntrinsicReward
@@ -39,7 +40,7 @@ _HOMES = {
     "NoveltyConfig": "ngu.config",
     "UserError": "ngu.errors",
     "preset": "ngu.presets",
-    "with_overrides": "ngu.config",
+    "with_overrides": "ngu.config_reading",
 }
 
 

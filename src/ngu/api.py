@@ -9,7 +9,8 @@ import numpy as np
 import torch
 
 from ngu.checkpoint import load_newest, save_checkpoint
-from ngu.config import Config, with_overrides
+from ngu.config import Config
+from ngu.config_reading import with_overrides
 from ngu.errors import UserError
 from ngu.policy import Policy, PolicyState
 from ngu.presets import preset

@@ -11,8 +11,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from ngu.config import unknown_name
-from ngu.errors import UserError
+from ngu.errors import UserError, unknown_name
 
 COMMANDS = {
     "train": ("ngu.commands.train", "train an agent, then write its report"),

@@ -8,20 +8,12 @@ automatic resets included. Where the defaults come from: see `presets.py` and th
 
 from __future__ import annotations
 
-import dataclasses
-import json
-import sys
-import typing
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from ngu.errors import UserError
 
 Precision = Literal["fp32", "bf16", "fp16"]
-
-_MAX_FLOAT = sys.float_info.max
 
 
 def _require(condition: bool, sentence: str) -> None:
@@ -480,107 +472,6 @@ class Config:
     def steps_per_update(self) -> float:
         """Collected steps for each learner update."""
         return self.learner.batch_size * self.replay.trace_length / self.learner.replay_ratio
-
-
-def to_dict(config: Any) -> dict[str, Any]:
-    """A config (or one of its groups) as plain data for JSON."""
-    return dataclasses.asdict(config)
-
-
-def from_dict(data: Mapping[str, Any], base: Config | None = None) -> Config:
-    """A config from plain data; fields that are not named keep the values of `base`."""
-    return typing.cast(Config, _merge(base or Config(), data, ""))
-
-
-def with_overrides(config: Config, overrides: Mapping[str, Any]) -> Config:
-    """Replaces fields by dotted name: `{"env.maze_size": 21}`."""
-    nested: dict[str, Any] = {}
-    for name, value in overrides.items():
-        *groups, leaf = name.split(".")
-        place = nested
-        for group in groups:
-            place = place.setdefault(group, {})
-            if not isinstance(place, dict):
-                raise UserError(f"{group} is given as a whole and by its field {name}; give one of the two.")
-        place[leaf] = value
-    return from_dict(nested, config)
-
-
-def read_config_file(path: Path, base: Config) -> Config:
-    """Reads a TOML or JSON file of overrides, nested by group."""
-    import tomllib
-
-    try:
-        text = path.read_text(encoding="utf-8")
-    except OSError as error:
-        raise UserError(f"cannot read the config file {path}: {error.strerror}.") from None
-    except UnicodeDecodeError:
-        raise UserError(f"the config file {path} is not UTF-8 text.") from None
-    try:
-        data = json.loads(text) if path.suffix == ".json" else tomllib.loads(text)
-    except ValueError as error:
-        raise UserError(f"the config file {path} is not valid {path.suffix[1:].upper() or 'TOML'}: {error}.") from None
-    if not isinstance(data, dict):
-        raise UserError(f"the config file {path} must hold a table of settings.")
-    return from_dict(data, base)
-
-
-def _merge(base: Any, data: Mapping[str, Any], prefix: str) -> Any:
-    """`base` with the fields in `data` replaced, all at once, so that checks see only the final values."""
-    hints = typing.get_type_hints(type(base))
-    known = {entry.name for entry in dataclasses.fields(base)}
-    changes: dict[str, Any] = {}
-    for name, value in data.items():
-        name = name.replace("-", "_")
-        if name not in known:
-            raise UserError(unknown_name(f"the setting {prefix}{name}", name, known))
-        current = getattr(base, name)
-        if dataclasses.is_dataclass(current):
-            if not isinstance(value, Mapping):
-                raise UserError(f"{prefix}{name} is a group of settings; give it a table, not {value!r}.")
-            changes[name] = _merge(current, value, f"{prefix}{name}.")
-        else:
-            changes[name] = _coerce(value, hints[name], f"{prefix}{name}")
-    return dataclasses.replace(base, **changes)
-
-
-def _coerce(value: Any, kind: Any, name: str) -> Any:
-    """Checks a plain value against a field's type; whole floats and lists from files become what is wanted."""
-    origin = typing.get_origin(kind)
-    if origin is Literal:
-        choices = typing.get_args(kind)
-        if value in choices:
-            return value
-        raise UserError(f"{name} is {value!r}; choose one of {', '.join(map(str, choices))}.")
-    if origin is tuple:
-        if isinstance(value, list | tuple):
-            return tuple(_coerce(entry, typing.get_args(kind)[0], name) for entry in value)
-        raise UserError(f"{name} is {value!r}; give a list of whole numbers.")
-    if kind is bool and isinstance(value, bool):
-        return value
-    if kind is int and not isinstance(value, bool):
-        if isinstance(value, int):
-            return value
-        if isinstance(value, float) and value.is_integer():
-            return int(value)
-    if kind is float and isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= _MAX_FLOAT:
-        return float(value)
-    if kind is str and isinstance(value, str):
-        return value
-    words = {bool: "true or false", int: "a whole number", float: "a number", str: "a text"}
-    raise UserError(f"{name} is {value!r}; give {words.get(kind, kind)}.")
-
-
-def unknown_name(what: str, name: str, known: typing.Iterable[str]) -> str:
-    """The sentence for a name that does not exist, with the nearest that do."""
-    import difflib
-
-    known = sorted(known)
-    near = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
-    hint = (
-        f"the nearest {'is' if len(near) == 1 else 'are'} {', '.join(near)}" if near else "known: " + ", ".join(known)
-    )
-    return f"{what} does not exist; {hint}."
 
 
 def _check_layers(group: str, config: NoveltyConfig | NetworkConfig) -> None:

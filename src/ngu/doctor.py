@@ -15,7 +15,8 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING
 
 from ngu.commands.arguments import parse, take_apart
-from ngu.config import Config, with_overrides
+from ngu.config import Config
+from ngu.config_reading import with_overrides
 from ngu.presets import PRESETS, preset
 
 if TYPE_CHECKING:

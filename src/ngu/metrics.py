@@ -21,7 +21,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from ngu.config import to_dict
+from ngu.config_reading import to_dict
 from ngu.errors import UserError
 from ngu.run_folder import RunFolder, replace_file
 

@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ngu.config import Config, unknown_name, with_overrides
-from ngu.errors import UserError
+from ngu.config import Config
+from ngu.config_reading import with_overrides
+from ngu.errors import UserError, unknown_name
 
 _DISCO_MAZE: Mapping[str, Any] = {
     "env.num_envs": 1024,  # ours: one GPU's worth of actors

@@ -29,7 +29,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from ngu.config import Config, from_dict, to_dict
+from ngu.config import Config
+from ngu.config_reading import from_dict, to_dict
 from ngu.errors import UserError
 
 SCHEMA_VERSION = 1

@@ -17,7 +17,8 @@ from typing import Any, Self
 import torch
 
 from ngu.checkpoint import check_shapes, discard_newer, load_newest, prune, save_checkpoint
-from ngu.config import Config, with_overrides
+from ngu.config import Config
+from ngu.config_reading import with_overrides
 from ngu.errors import UserError
 from ngu.evaluator import Evaluator
 from ngu.graphs import enable_fusion

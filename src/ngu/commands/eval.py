@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated
 import tyro
 
 from ngu.commands.arguments import parse, take_apart
-from ngu.config import Config, with_overrides
+from ngu.config import Config
+from ngu.config_reading import with_overrides
 from ngu.run_folder import RunFolder
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ import tyro
 
 from ngu.commands.arguments import parse, take_apart
 from ngu.commands.report import require_place
-from ngu.config import with_overrides
+from ngu.config_reading import with_overrides
 from ngu.run_folder import RunFolder
 
 _PROG = "ngu record"

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import tyro
 
 from ngu.commands.arguments import parse, take_apart
-from ngu.config import RunConfig, to_dict, with_overrides
+from ngu.config import RunConfig
+from ngu.config_reading import to_dict, with_overrides
 from ngu.errors import UserError
 from ngu.run_folder import RunFolder
 

@@ -22,10 +22,8 @@ from ngu.config import (
     NoveltyConfig,
     ReplayConfig,
     RunConfig,
-    from_dict,
-    read_config_file,
-    to_dict,
 )
+from ngu.config_reading import from_dict, read_config_file, to_dict
 from ngu.errors import UserError
 from ngu.presets import PRESETS, VARIANTS, preset
 

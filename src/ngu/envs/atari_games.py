@@ -14,8 +14,7 @@ import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from ngu.config import unknown_name
-from ngu.errors import UserError
+from ngu.errors import UserError, unknown_name
 
 
 class AtariFacts(NamedTuple):

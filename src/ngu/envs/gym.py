@@ -24,8 +24,7 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from ngu.config import unknown_name
-from ngu.errors import UserError
+from ngu.errors import UserError, unknown_name
 
 if TYPE_CHECKING:
     from ngu.envs.protocol import EnvironmentSpec

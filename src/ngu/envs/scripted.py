@@ -12,10 +12,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from ngu.config import unknown_name
 from ngu.envs.disco_maze import ACTIONS, DiscoMaze
 from ngu.envs.protocol import Step
-from ngu.errors import UserError
+from ngu.errors import UserError, unknown_name
 
 LEFT, RIGHT, UP, DOWN = range(len(ACTIONS))
 REVERSE = {LEFT: RIGHT, RIGHT: LEFT, UP: DOWN, DOWN: UP}

@@ -18,10 +18,11 @@ from torch import Tensor
 from ngu.actor import Actor
 from ngu.agent import load_policy, make_actor
 from ngu.checkpoint import load_newest
-from ngu.config import Config, unknown_name, with_overrides
+from ngu.config import Config
+from ngu.config_reading import with_overrides
 from ngu.envs import DiscoMaze
 from ngu.envs.make import make_environment
-from ngu.errors import UserError
+from ngu.errors import UserError, unknown_name
 from ngu.novelty.lifelong import clipped_modulator
 from ngu.report.results import Floats
 from ngu.run_folder import RunFolder

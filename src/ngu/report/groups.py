@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from ngu.config import Config, to_dict
+from ngu.config import Config
+from ngu.config_reading import to_dict
 from ngu.envs.scripted import SCRIPTED_POLICIES, run_scripted
 from ngu.presets import VARIANTS
 from ngu.report.results import Floats, Results
