@@ -57,6 +57,9 @@ class HostedSteps:
         """Brings a step to the device."""
         observation, numbers = self._observation, self._numbers
         if self._on_gpu:
+            if self._waiting_for_action:
+                # The last copies from these buffers came before those actions.
+                self._action_there.synchronize()
             observation, numbers = self._pinned_observation, self._pinned_numbers
         observation.copy_(step.observation)
         for row, name in zip(numbers, _FLAGS, strict=False):
@@ -64,7 +67,6 @@ class HostedSteps:
         for row, name in zip(numbers[len(_FLAGS) :], self.env.spec.measurements, strict=True):
             row.copy_(step.info[name])
         if self._on_gpu:
-            # The last copy from these buffers is over: the actions that followed from it have been waited for.
             self._observation.copy_(observation, non_blocking=True)
             self._numbers.copy_(numbers, non_blocking=True)
 
