@@ -343,7 +343,7 @@ def flip_a_byte(path: Path) -> None:
 
 
 @pytest.mark.parametrize("command", READERS)
-@pytest.mark.parametrize("file", ["learner.safetensors", "actor.safetensors", "meta.json"])
+@pytest.mark.parametrize("file", ["learner.safetensors", "actors.safetensors", "meta.json"])
 def test_no_checkpoint_is_intact(command: str, file: str, run: Path, refuse: Refuse) -> None:
     for checkpoint in (run / "checkpoints").iterdir():
         flip_a_byte(checkpoint / file)

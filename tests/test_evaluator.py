@@ -151,7 +151,7 @@ def test_held_out_mazes_are_not_those_of_training() -> None:
     runner.advance()
     evaluator = Evaluator(config, runner.agent.learner, CPU)
     evaluate(runner, evaluator)
-    held_out, training = evaluator.env, runner.agent.env
+    held_out, training = evaluator.env, runner.agent.actors[0].env
     assert isinstance(held_out, DiscoMaze)
     assert isinstance(training, DiscoMaze)
     assert not torch.equal(held_out.walls, training.walls)

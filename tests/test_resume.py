@@ -43,7 +43,7 @@ def test_stopping_half_way_changes_no_byte(tmp_path: Path, settings: dict[str, A
     assert checkpoint_steps(tmp_path / "halves")[-1] == 320
     assert main(["resume", str(tmp_path / "halves"), "--steps", "640"]) == 0
     whole, halves = checkpoint(tmp_path / "whole", 640), checkpoint(tmp_path / "halves", 640)
-    assert set(whole) == {"meta.json", "actor.safetensors", "learner.safetensors", "replay.safetensors"}
+    assert set(whole) == {"meta.json", "actors.safetensors", "learner.safetensors", "replay.safetensors"}
     assert halves == whole
     assert RunFolder.open(tmp_path / "halves").config.run.steps == 640
     # The last line at 320 steps belongs to the end of the first half; all others are the same.
