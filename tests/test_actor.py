@@ -336,7 +336,28 @@ def test_statistics_are_those_of_whole_episodes() -> None:
     assert metrics["env/return"] == pytest.approx(np.mean(returns), rel=1e-5)
     assert metrics["env/episode_length"] == pytest.approx(np.mean(lengths))
     assert metrics["env/progress"] == pytest.approx(np.mean(lengths)), "the measurement at an episode's end"
-    assert stage.actor.pop_statistics() == {"env/episodes": 0.0}
+    assert stage.actor.pop_statistics() == {f"env/episodes{part}": 0.0 for part in ("", "/exploit", "/explore")}
+
+
+def test_the_two_ends_of_the_family_have_statistics_of_their_own() -> None:
+    """Environment j follows policy j mod 3: here 0 and 3 exploit, 2 explores."""
+    stage = Stage().play(30)
+    metrics = stage.actor.pop_statistics()
+    whole = {}
+    for name, environments in {"exploit": [0, 3], "explore": [2]}.items():
+        lengths = []
+        for episodes in (SCRIPT[e] for e in environments):
+            clock, episode = 0, 0
+            while clock + episodes[episode % len(episodes)][0] <= 30:
+                lengths.append(episodes[episode % len(episodes)][0])
+                clock += lengths[-1] + 1
+                episode += 1
+        assert metrics[f"env/episodes/{name}"] == len(lengths)
+        assert metrics[f"env/episode_length/{name}"] == pytest.approx(np.mean(lengths))
+        whole[name] = metrics[f"actor/q_max/{name}"]
+    assert whole["exploit"] != whole["explore"]
+    alone = Stage(mixture__num_mixtures=1, mixture__discount_min=0.99).play(30).actor.pop_statistics()
+    assert not [name for name in alone if name.endswith(("exploit", "explore"))]
 
 
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])

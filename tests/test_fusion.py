@@ -42,7 +42,16 @@ def _cases() -> list[tuple[str, Callable[..., Any], tuple[Any, ...]]]:
         (
             "episode_totals",
             episode_totals,
-            (_coin(E), _coin(E, 1)[:, 0], _uniform(E), _uniform(E), _uniform(E), [_uniform(E)], [_uniform(E)]),
+            (
+                _coin(E),
+                _coin(E, 1)[:, 0],
+                _uniform(E),
+                _uniform(E),
+                _uniform(E),
+                [_uniform(E)],
+                [_uniform(E)],
+                _coin(2, E),
+            ),
         ),
         ("scaled_image", _scaled_image, (image, torch.float32)),
         ("whiten", whiten, (image, _uniform(3, 5, 5), _uniform(3, 5, 5), torch.float32)),

@@ -25,6 +25,8 @@ from ngu.retrace import Objective
 
 _PER_STEP = ("novelty/reward", "novelty/alpha", "novelty/episodic", "novelty/rnd_error", "actor/q_max")
 _PER_EPISODE = ("env/return", "env/episode_length")
+_BY_POLICY = ("novelty/reward", "actor/q_max")
+"""Of the means over steps, those that are also told for the two ends of the family of policies."""
 _TENSORS = (
     "observation", "previous_action", "extrinsic", "intrinsic", "q", "action", "behaviour", "taken", "alpha",
     "episode_return", "episode_length", "sums",
@@ -81,9 +83,14 @@ class Actor:
         self.alpha = torch.ones(envs, device=self.device)
         self.episode_return = zero.clone()
         self.episode_length = zero.clone()
-        self.sums = torch.zeros(
-            len(_PER_STEP) + len(_PER_EPISODE) + len(env.spec.measurements) + 2, device=self.device
-        ).double()
+        counted = len(_PER_STEP) + len(_PER_EPISODE) + len(env.spec.measurements) + 2
+        last = network.num_mixtures - 1
+        self.subsets = {"": torch.ones_like(mixture, dtype=torch.bool)}
+        """Whose steps are counted together, [E] bool each: all, and the two ends of the family if there is one."""
+        if last > 0:
+            self.subsets |= {"/exploit": mixture == 0, "/explore": mixture == last}
+        self._subsets = torch.stack(list(self.subsets.values()))
+        self.sums = torch.zeros(len(self.subsets), counted, dtype=torch.float64, device=self.device)
         generators = (generator, *env.generators)
         if env.graph_safe:
             self._hosted: HostedSteps | None = None
@@ -189,7 +196,7 @@ class Actor:
         measured = [step.info[name] for name in self.env.spec.measurements]
         totals = episode_totals(
             step.first, step.ended, self.episode_return, self.episode_length, step.reward,
-            [intrinsic, alpha, episodic, error, self.q.max(-1).values], measured,
+            [intrinsic, alpha, episodic, error, self.q.max(-1).values], measured, self._subsets,
         )  # fmt: skip
         self.episode_return.copy_(totals[0])
         self.episode_length.copy_(totals[1])
@@ -229,17 +236,21 @@ class Actor:
 
 def pop_statistics(actors: Sequence[Actor]) -> dict[str, float]:
     """Means over actors since the last call, as metrics; one transfer from the device."""
-    sums = torch.stack([actor.sums for actor in actors]).sum(0).tolist()
+    all_sums = torch.stack([actor.sums for actor in actors]).sum(0).tolist()
     for actor in actors:
         actor.sums.zero_()
     split = 1 + len(_PER_STEP)
-    steps, episodes = sums[0], sums[split]
     names = [*_PER_EPISODE, *(f"env/{name}" for name in actors[0].env.spec.measurements)]
-    metrics = {"env/episodes": episodes}
-    if steps:
-        metrics |= {name: total / steps for name, total in zip(_PER_STEP, sums[1:split], strict=True)}
-    if episodes:
-        metrics |= {name: total / episodes for name, total in zip(names, sums[split + 1 :], strict=True)}
+    metrics: dict[str, float] = {}
+    for subset, sums in zip(actors[0].subsets, all_sums, strict=True):
+        steps, episodes = sums[0], sums[split]
+        metrics[f"env/episodes{subset}"] = episodes
+        if steps:
+            means = zip(_PER_STEP, sums[1:split], strict=True)
+            metrics |= {f"{name}{subset}": total / steps for name, total in means if not subset or name in _BY_POLICY}
+        if episodes:
+            means = zip(names, sums[split + 1 :], strict=True)
+            metrics |= {f"{name}{subset}": total / episodes for name, total in means}
     return metrics
 
 
@@ -262,11 +273,15 @@ def episode_totals(
     reward: Tensor,
     per_step: list[Tensor],
     measured: list[Tensor],
+    subsets: Tensor,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Return and length of the running episodes [E], and what this step adds to the sums that metrics are made of."""
+    """Return and length of the running episodes [E], and what this step adds to the sums that metrics are made of.
+
+    The sums are [P, K] for the P `subsets` of the environments, [P, E] bool.
+    """
     went = ~first
     total = torch.where(went, episode_return + reward, 0.0)
     length = torch.where(went, episode_length + 1, 0.0)
     steps = [torch.where(went, value, 0.0) for value in (torch.ones_like(total), *per_step)]
     ends = [torch.where(ended, value, 0.0) for value in (torch.ones_like(total), total, length, *measured)]
-    return total, length, torch.stack(steps + ends).sum(1)
+    return total, length, torch.where(subsets.unsqueeze(1), torch.stack(steps + ends), 0.0).sum(-1)

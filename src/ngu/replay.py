@@ -250,6 +250,13 @@ class SequenceReplay:
         """How many sequences there are; a scalar on the device."""
         return (self.priority > 0).sum()
 
+    def statistics(self) -> dict[str, float]:
+        """Metrics of what is held now; one transfer from the device."""
+        held = self.count()
+        mean = self.priority.sum() / held.clamp_min(1)
+        count, average, largest = torch.stack([held.to(mean.dtype), mean, self.priority.max()]).tolist()
+        return {"replay/sequences": count, "replay/priority_mean": average, "replay/priority_max": largest}
+
     def sample(self, batch_size: int) -> Batch:
         """Draws sequences with probability proportional to their (already exponentiated) priority.
 

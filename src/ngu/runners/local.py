@@ -106,7 +106,8 @@ class LocalRunner:
         self.settle()
         restarts = sum(getattr(actor.env, "restarts", 0) for actor in self.agent.actors)
         counted = {"env/restarts": float(restarts)} if self.config.env.name != "disco-maze" else {}
-        return pop_statistics(self.agent.actors) | self.agent.learner.pop_statistics() | counted
+        agent = self.agent
+        return pop_statistics(agent.actors) | agent.learner.pop_statistics() | agent.replay.statistics() | counted
 
     def close(self) -> None:
         """Ends the environments' threads and processes."""
