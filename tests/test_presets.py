@@ -1,8 +1,9 @@
-"""The paper's two tables of hyperparameters, value by value, against the presets."""
+"""The paper's tables of hyperparameters, value by value, against the presets."""
 
 from __future__ import annotations
 
 import functools
+from collections import Counter
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from ngu.config import Config
 from ngu.envs.protocol import EnvironmentSpec
 from ngu.errors import UserError
 from ngu.learner import Learner
+from ngu.mixture import grouped_actors
 from ngu.presets import PRESETS, VARIANTS, preset
 from ngu.retrace import ValueTransform
 
@@ -37,34 +39,51 @@ DISCO_MAZE_TABLE = {
     "Evaluation epsilon": ("evaluation.epsilon", 0),
 }
 
-# App. F.2, the lines that the Disco Maze table does not replace.
+# App. F.2, line by line: what Atari is trained with, and the Disco Maze but for the lines of F.3.
 COMMON_TABLE = {
     "Cross Mixture Ratio": ("mixture.cross_mixture_ratio", 0.0),
+    "Number of mixtures N": ("mixture.num_mixtures", 32),
+    "Learning rate (R2D2)": ("learner.learning_rate", 0.0001),
     "Learning rate (RND)": ("novelty.rnd_learning_rate", 0.0005),
+    "Learning rate (Action prediction)": ("novelty.learning_rate", 0.0005),
     "Adam epsilon": ("learner.adam_epsilon", 0.0001),
     "Adam beta1": ("learner.adam_beta1", 0.9),
     "Adam beta2": ("learner.adam_beta2", 0.999),
     "Adam clip norm": ("learner.clip_norm", 40),
     "Discount r_i": ("mixture.discount_min", 0.99),
+    "Discount r_e": ("mixture.discount_max", 0.997),
     "Batch size": ("learner.batch_size", 64),
-    "R2D2 reward transformation": ("learner.value_transform_epsilon", 0.001),
+    "Trace length": ("replay.trace_length", 80),
+    "Replay period": ("replay.period", 40),
+    "Retrace lambda": ("learner.retrace_lambda", 0.95),
+    "R2D2 reward transformation": ("learner.value_transform", "signed-sqrt"),
+    "R2D2 reward transformation, its epsilon": ("learner.value_transform_epsilon", 0.001),
+    "Episodic memory capacity": ("novelty.memory_capacity", 30000),
+    "Intrinsic reward scale beta": ("mixture.beta", 0.3),
+    "Kernel epsilon": ("novelty.kernel_epsilon", 0.0001),
     "Kernel num. neighbors used": ("novelty.neighbours", 10),
     "Kernel cluster distance xi": ("novelty.cluster_distance", 0.008),
     "Kernel pseudo-counts constant c": ("novelty.pseudo_count", 0.001),
     "Kernel maximum similarity s_m": ("novelty.max_similarity", 8),
     "Replay priority exponent": ("replay.priority_exponent", 0.9),
+    "Replay capacity": ("replay.capacity", 5e6),
     "Minimum sequences to start replay": ("replay.min_sequences", 6250),
     "Actor update period": ("actor.update_period", 100),
+    "Target Q-network update period": ("learner.target_period", 1500),
     "Action prediction network L2 weight": ("novelty.l2_weight", 0.00001),
     "RND clipping factor L": ("novelty.max_modulation", 5),
+    "Evaluation epsilon": ("evaluation.epsilon", 0.01),
     "Target epsilon": ("learner.target_epsilon", 0.01),
 }
 
-# The running text, and decisions that stand in the docs.
+# App. F.4: the lines that are settings; the others are fixed, and `test_atari.py` plays them against a plain emulator.
+ATARI_TABLE = {
+    "Max episode length, 30 min of 60 frames a second": ("env.max_frames", 30 * 60 * 60),
+    "Random noops range": ("env.noops", 30),
+}
+
+# The running text, and decisions that stand in the docs: for both, for the Disco Maze, for Atari.
 TEXT = {
-    "maze of size 21 x 21 (Sec. 4.1)": ("env.maze_size", 21),
-    "NGU(N=1) (Sec. 4.1)": ("mixture.num_mixtures", 1),
-    "the single policy's discount (decision)": ("mixture.discount_max", 0.99),
     "last 5 frames (App. A)": ("novelty.train_frames", 5),
     "episodes without wiping the memory (App. F.5)": ("novelty.episodes_per_memory", 1),
     "priority 0.9 max + 0.1 mean (R2D2)": ("replay.priority_max_share", 0.9),
@@ -77,21 +96,59 @@ TEXT = {
     "hidden layer of h (App. H.1)": ("novelty.embedding_hidden", 128),
     "size of controllable states (App. H.1)": ("novelty.embedding_size", 32),
 }
+DISCO_MAZE_TEXT = {
+    "maze of size 21 x 21 (Sec. 4.1)": ("env.maze_size", 21),
+    "NGU(N=1) (Sec. 4.1)": ("mixture.num_mixtures", 1),
+    "the single policy's discount (decision)": ("mixture.discount_max", 0.99),
+}
+ATARI_TEXT = {
+    "256 actors (Sec. 3)": ("env.num_envs", 256),
+    "35 billion frames, 4 to an agent step (Sec. 4.2)": ("run.steps", 35e9 / 4),
+    "5 updates of 64 x 80 against 256 x 260 frames a second (App. A)": ("learner.replay_ratio", 1.5),
+    "an evaluation plays whole episodes (App. A)": ("evaluation.max_steps", 30 * 60 * 60 / 4),
+    "convolutions of the Q-network (App. H.3)": ("network.filters", (32, 64, 64)),
+    "their kernels": ("network.kernels", (8, 4, 3)),
+    "their strides": ("network.strides", (4, 2, 1)),
+    "the layer behind them": ("network.torso_size", 512),
+    "LSTM (App. H.3)": ("network.lstm_size", 512),
+    "dueling heads (App. H.3)": ("network.dueling_size", 512),
+    "convolutions of f and of RND (App. H.1, H.2)": ("novelty.filters", (32, 64, 64)),
+    "kernels of f and of RND": ("novelty.kernels", (8, 4, 3)),
+    "strides of f and of RND": ("novelty.strides", (4, 2, 1)),
+}
+
+
+def in_force(*tables: dict[str, tuple[str, Any]]) -> list[Any]:
+    """The lines of the tables; a later table's line replaces an earlier one's of the same setting."""
+    held = {name: (line, printed) for table in tables for line, (name, printed) in table.items()}
+    return [pytest.param(name, printed, id=line) for name, (line, printed) in held.items()]
 
 
 def value(config: Config, name: str) -> Any:
     return functools.reduce(getattr, name.split("."), config)
 
 
-@pytest.mark.parametrize("line", [*DISCO_MAZE_TABLE, *COMMON_TABLE, *TEXT])
-def test_disco_maze_is_the_papers_table(line: str) -> None:
-    name, printed = (DISCO_MAZE_TABLE | COMMON_TABLE | TEXT)[line]
+@pytest.mark.parametrize(("name", "printed"), in_force(COMMON_TABLE, TEXT, DISCO_MAZE_TABLE, DISCO_MAZE_TEXT))
+def test_disco_maze_is_the_papers_table(name: str, printed: Any) -> None:
     assert value(preset("disco-maze"), name) == printed
+
+
+@pytest.mark.parametrize(("name", "printed"), in_force(COMMON_TABLE, TEXT, ATARI_TABLE, ATARI_TEXT))
+def test_atari_is_the_papers_tables(name: str, printed: Any) -> None:
+    assert value(preset("atari"), name) == printed
+
+
+def test_the_learning_rate_of_atari_is_constant() -> None:
+    """The table prints one rate, and the paper no schedule."""
+    learner = preset("atari").learner
+    assert learner.learning_rate_final == learner.learning_rate
+    assert learner.warmup_until == 0
 
 
 def test_the_reward_transformation_is_the_one_in_the_table() -> None:
     """sign(x) (sqrt(|x| + 1) - 1) + 0.001 x"""
-    transform = ValueTransform(preset("disco-maze").learner.value_transform_epsilon)
+    assert preset("atari").learner.value_transform == "signed-sqrt"
+    transform = ValueTransform(preset("atari").learner.value_transform_epsilon)
     assert transform.squash(torch.tensor([8.0, -8.0])).tolist() == pytest.approx([2.008, -2.008])
 
 
@@ -112,16 +169,31 @@ def test_all_losses_have_the_adam_of_the_table() -> None:
     assert decays == [0.0, 1e-5, 0.0]
 
 
-def test_the_small_preset_is_the_same_agent() -> None:
+@pytest.mark.parametrize(
+    ("big", "small"), [("disco-maze", "disco-maze-small"), ("atari", "atari-node"), ("atari", "atari-cpu")]
+)
+def test_the_small_presets_are_the_same_agent(big: str, small: str) -> None:
     """Sizes, rates and times differ; the mathematics does not."""
-    big, small = preset("disco-maze"), preset("disco-maze-small")
     for name in (
-        "mixture.num_mixtures", "mixture.beta", "mixture.discount_max", "novelty.kernel_epsilon", "novelty.neighbours",
+        "mixture.beta", "mixture.discount_min", "mixture.cross_mixture_ratio", "mixture.discount_max",
+        "novelty.kernel_epsilon", "novelty.neighbours",
         "novelty.cluster_distance", "novelty.pseudo_count", "novelty.max_similarity", "novelty.max_modulation",
         "novelty.train_frames", "novelty.l2_weight", "replay.priority_exponent", "replay.priority_max_share",
         "learner.retrace_lambda", "learner.target_epsilon", "learner.value_transform", "learner.adam_epsilon",
     ):  # fmt: skip
-        assert value(small, name) == value(big, name), name
+        assert value(preset(small), name) == value(preset(big), name), name
+
+
+@pytest.mark.parametrize("name", ["atari", "atari-node", "atari-cpu"])
+def test_atari_presets_act_with_all_policies_in_every_group(name: str) -> None:
+    config = preset(name)
+    envs, policies, groups = config.env.num_envs, config.mixture.num_mixtures, config.env.groups
+    order = grouped_actors(envs, policies, groups)
+    assert sorted(order) == list(range(envs))
+    size = envs // groups
+    for group in range(groups):
+        counts = Counter(j % policies for j in order[group * size : (group + 1) * size])
+        assert counts == dict.fromkeys(range(policies), size // policies)
 
 
 @pytest.mark.parametrize("name", PRESETS)
@@ -147,7 +219,8 @@ def test_the_default_config_is_the_first_preset() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "variant", "near"), [("disco-mase", "ngu", "disco-maze"), ("disco-maze", "rnd", "no-rnd")]
+    ("name", "variant", "near"),
+    [("disco-mase", "ngu", "disco-maze"), ("disco-maze", "rnd", "no-rnd"), ("atary", "ngu", "atari")],
 )
 def test_an_unknown_name_is_answered_with_the_nearest(name: str, variant: str, near: str) -> None:
     with pytest.raises(UserError, match=near):

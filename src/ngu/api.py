@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import TracebackType
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -21,10 +22,13 @@ from ngu.training import Training
 class NGU:
     """The Never Give Up agent.
 
+    Environments outside the device (Atari, Gymnasium) live in threads or worker processes. `close` ends them; so does
+    leaving a `with` block, and, at the latest, the end of the program. A closed agent still acts and saves.
+
     Args:
         preset_or_config: a preset's name, such as "disco-maze-small", or a whole `Config`.
         variant: a variant of the preset, such as "random-projection".
-        overrides: fields to change, by dotted name: `{"env.maze_size": 7}`.
+        overrides: fields to change, by dotted name: `{"env.maze_size": 7}` or `{"env.id": "CartPole-v1"}`.
     """
 
     def __init__(
@@ -42,6 +46,21 @@ class NGU:
             raise UserError("a variant changes a preset; give the preset's name, or the finished config without one.")
         self.config = with_overrides(base, overrides or {})
         self._training = Training(self.config)
+        self._closed = False
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Ends the environments' threads and processes; a second call changes nothing."""
+        if not self._closed:
+            self._closed = True
+            self._training.close()
 
     @property
     def steps(self) -> int:
@@ -55,12 +74,14 @@ class NGU:
 
     def learn(self, steps: int | None = None, *, progress: bool = True) -> Self:
         """Trains for `steps` more agent steps (default: up to the config's run.steps). Nothing is written to disk."""
+        self._check_open()
         until = self.config.run.steps if steps is None else self.steps + steps
         self._training.run(until, show_progress=progress)
         return self
 
     def evaluate(self) -> dict[str, float]:
         """Plays the exploratory policy, and the exploitative one if there are several, on held-out environments."""
+        self._check_open()
         return self._training.evaluate()
 
     def predict(
@@ -119,3 +140,7 @@ class NGU:
         agent = cls(folder.config if device is None else with_overrides(folder.config, {"run.device": device}))
         agent._training.load(load_newest(folder.checkpoints).state)
         return agent
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise UserError("the agent is closed, and its environments with it; save it and load it again to go on.")

@@ -1,0 +1,134 @@
+"""The agent as one object, with environments in worker processes: made, trained, closed, saved and loaded."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+
+import ngu
+from ngu.envs.workers import WorkerEnvironments
+
+SMALL = {
+    "env.id": "CartPole-v1",
+    "env.num_envs": 4,
+    "env.workers": 2,
+    "mixture.num_mixtures": 2,
+    "novelty.hidden": (16,),
+    "network.hidden": (16,),
+    "network.torso_size": 16,
+    "network.lstm_size": 16,
+    "network.dueling_size": 16,
+    "replay.capacity": 4000,
+    "replay.min_sequences": 20,
+    "learner.batch_size": 4,
+    "learner.replay_ratio": 2.0,
+    "evaluation.num_envs": 2,
+    "evaluation.max_steps": 20,
+    "evaluation.period": 0,
+}
+
+
+def workers_of(agent: ngu.NGU) -> list[int]:
+    """The processes that hold the agent's environments, those of the evaluation too."""
+    training = agent._training
+    batches = [actor.env for actor in training.runner.agent.actors]
+    if training.evaluator is not None:
+        batches.append(training.evaluator.env)
+    return [pid for batch in batches if isinstance(batch, WorkerEnvironments) for pid in batch.pids]
+
+
+def running(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def test_leaving_the_block_ends_the_worker_processes() -> None:
+    with ngu.NGU("gym", overrides=SMALL) as agent:
+        agent.learn(400, progress=False)
+        result = agent.evaluate()
+        pids = workers_of(agent)
+        assert len(pids) == 4
+        assert all(running(pid) for pid in pids)
+    deadline = time.monotonic() + 10
+    while any(running(pid) for pid in pids) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not any(running(pid) for pid in pids)
+    assert agent.steps == 400
+    assert {"eval/exploit/score", "eval/explore/score", "eval/exploit/return"} <= set(result)
+    agent.close()
+
+
+def test_a_closed_agent_acts_and_saves_but_does_not_train(tmp_path: Path) -> None:
+    agent = ngu.NGU("gym", overrides=SMALL).learn(400, progress=False)
+    agent.close()
+    action, state = agent.predict(np.zeros(4, dtype=np.float32))
+    assert action in (0, 1)
+    assert agent.predict(np.zeros(4, dtype=np.float32), state)[0] in (0, 1)
+    for call in (agent.learn, agent.evaluate):
+        with pytest.raises(ngu.UserError, match="the agent is closed"):
+            call()
+    with ngu.NGU.load(agent.save(tmp_path / "saved")) as again:
+        assert again.steps == 400
+        assert again.learn(40, progress=False).steps == 440
+
+
+def test_an_agent_that_cannot_be_made_leaves_no_process() -> None:
+    before = set(Path("/proc").glob("[0-9]*"))
+    with pytest.raises(ngu.UserError, match="needs"):
+        ngu.NGU("gym", overrides={**SMALL, "replay.max_memory_share": 1e-9})
+    children = [path for path in set(Path("/proc").glob("[0-9]*")) - before if parent_of(path) == os.getpid()]
+    assert not children
+
+
+def parent_of(process: Path) -> int | None:
+    try:
+        return int((process / "stat").read_text().rpartition(")")[2].split()[1])
+    except FileNotFoundError:
+        return None
+
+
+class Corridor(gymnasium.Env[np.ndarray, np.int64]):
+    """Five cells; the reward lies at the far end. It measures how far the episode got."""
+
+    observation_space = gymnasium.spaces.Box(0.0, 1.0, (5,), np.float32)
+    action_space = gymnasium.spaces.Discrete(2)
+    measurements = ("farthest",)
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[np.ndarray, dict[str, Any]]:
+        super().reset(seed=seed, options=options)
+        self.place = self.farthest = 0
+        return self.look(), {"farthest": 0}
+
+    def step(self, action: np.int64) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+        self.place = max(self.place + (1 if action else -1), 0)
+        self.farthest = max(self.farthest, self.place)
+        there = self.place == 4
+        return self.look(), float(there), there, False, {"farthest": self.farthest}
+
+    def look(self) -> np.ndarray:
+        return np.eye(5, dtype=np.float32)[self.place]
+
+
+def test_an_environment_registered_in_the_script_reaches_the_workers() -> None:
+    gymnasium.register("test/Corridor-v0", entry_point=Corridor, max_episode_steps=20)
+    try:
+        with ngu.NGU("gym", overrides={**SMALL, "env.id": "test/Corridor-v0"}) as agent:
+            agent.learn(400, progress=False)
+            result = agent.evaluate()
+            (line,) = (line for line in agent.history if "env/farthest" in line)
+        assert 0 <= result["eval/exploit/farthest"] <= 4
+        assert 0 < line["env/farthest"] <= 4
+        assert line["env/restarts"] == 0
+    finally:
+        del gymnasium.registry["test/Corridor-v0"]
