@@ -96,32 +96,37 @@ def parent_of(process: Path) -> int | None:
         return None
 
 
-class Corridor(gymnasium.Env[np.ndarray, np.int64]):
-    """Five cells; the reward lies at the far end. It measures how far the episode got."""
+def make_corridor() -> type[gymnasium.Env[Any, Any]]:
+    """A class that workers can only be sent by value, as that of a script."""
 
-    observation_space = gymnasium.spaces.Box(0.0, 1.0, (5,), np.float32)
-    action_space = gymnasium.spaces.Discrete(2)
-    measurements = ("farthest",)
+    class Corridor(gymnasium.Env[np.ndarray, np.int64]):
+        """Five cells; the reward lies at the far end. It measures how far the episode got."""
 
-    def reset(
-        self, *, seed: int | None = None, options: dict[str, Any] | None = None
-    ) -> tuple[np.ndarray, dict[str, Any]]:
-        super().reset(seed=seed, options=options)
-        self.place = self.farthest = 0
-        return self.look(), {"farthest": 0}
+        observation_space = gymnasium.spaces.Box(0.0, 1.0, (5,), np.float32)
+        action_space = gymnasium.spaces.Discrete(2)
+        measurements = ("farthest",)
 
-    def step(self, action: np.int64) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
-        self.place = max(self.place + (1 if action else -1), 0)
-        self.farthest = max(self.farthest, self.place)
-        there = self.place == 4
-        return self.look(), float(there), there, False, {"farthest": self.farthest}
+        def reset(
+            self, *, seed: int | None = None, options: dict[str, Any] | None = None
+        ) -> tuple[np.ndarray, dict[str, Any]]:
+            super().reset(seed=seed, options=options)
+            self.place = self.farthest = 0
+            return self.look(), {"farthest": 0}
 
-    def look(self) -> np.ndarray:
-        return np.eye(5, dtype=np.float32)[self.place]
+        def step(self, action: np.int64) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
+            self.place = max(self.place + (1 if action else -1), 0)
+            self.farthest = max(self.farthest, self.place)
+            there = self.place == 4
+            return self.look(), float(there), there, False, {"farthest": self.farthest}
+
+        def look(self) -> np.ndarray:
+            return np.eye(5, dtype=np.float32)[self.place]
+
+    return Corridor
 
 
 def test_an_environment_registered_in_the_script_reaches_the_workers() -> None:
-    gymnasium.register("test/Corridor-v0", entry_point=Corridor, max_episode_steps=20)
+    gymnasium.register("test/Corridor-v0", entry_point=make_corridor(), max_episode_steps=20)
     try:
         with ngu.NGU("gym", overrides={**SMALL, "env.id": "test/Corridor-v0"}) as agent:
             agent.learn(400, progress=False)
