@@ -84,6 +84,44 @@ def test_recorded_samples_are_the_samples_of_plain_calls(monkeypatch: pytest.Mon
     assert len({tuple(place.tolist()) for place in plain}) > 1
 
 
+def test_a_replay_on_the_host_holds_what_one_on_the_gpu_holds(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Acting alone is equal; then both learn, each from draws of its own."""
+    states = []
+    for place in ("device", "host"):
+        runner = make_runner(graphs=True, monkeypatch=monkeypatch, replay__place=place, replay__min_sequences=60)
+        while runner.agent.learner.updates == 0:
+            runner.advance()
+            if runner.agent.learner.updates == 0:
+                last = tensors(runner.agent.replay.state_dict())
+        states.append(last)
+        for _ in range(40):
+            runner.advance()
+        runner.settle()
+        assert runner.agent.learner.updates > 4
+        assert runner.agent.replay.device.type == ("cuda" if place == "device" else "cpu")
+        assert int(runner.agent.learner.skipped[0]) == 0
+    assert_close(states[0], states[1])
+
+
+@pytest.mark.parametrize("place", ["device", "host"])
+def test_environments_on_the_host_are_stepped_through_graphs(place: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two groups of CartPole: with recorded graphs and without the same episodes, until learning begins."""
+    states = []
+    for graphs in (True, False):
+        runner = make_runner(
+            graphs=graphs, monkeypatch=monkeypatch, env__name="gym", env__id="CartPole-v1", env__groups=2,
+            env__workers=2, replay__place=place, replay__min_sequences=190, evaluation__marks=(),
+        )  # fmt: skip
+        try:
+            for _ in range(60):
+                runner.advance()
+            states.append(tensors(runner.agent.replay.state_dict()))
+            assert (runner.agent.actors[1]._step._graph is not None) == graphs
+        finally:
+            runner.close()
+    assert_close(states[0], states[1])
+
+
 def on(device: torch.device, batch: Batch) -> Batch:
     """A copy of a batch on another device."""
 

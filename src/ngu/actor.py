@@ -15,6 +15,7 @@ from torch import Tensor
 from ngu.config import Precision
 from ngu.envs.protocol import EnvironmentBatch, Step
 from ngu.graphs import Graphed, fusable
+from ngu.host_replay import RowCarrier
 from ngu.hosted import HostedSteps
 from ngu.networks import AgentInput, QNetwork
 from ngu.novelty.reward import IntrinsicReward, NoveltyModel
@@ -91,22 +92,27 @@ class Actor:
             self.subsets |= {"/exploit": mixture == 0, "/explore": mixture == last}
         self._subsets = torch.stack(list(self.subsets.values()))
         self.sums = torch.zeros(len(self.subsets), counted, dtype=torch.float64, device=self.device)
+        apart = replay is not None and replay.device.type != self.device.type
+        self._carrier = RowCarrier(replay, streams) if apart and replay is not None else None
         generators = (generator, *env.generators)
         if env.graph_safe:
             self._hosted: HostedSteps | None = None
-            self._step = Graphed(self._step_on_device, self.device, generators)
+            self._step = Graphed(self._step_on_device, self.device, generators, urgent=True)
         else:
             self._hosted = HostedSteps(env, self.device)
-            self._step = Graphed(self._take_in_hosted, self.device, generators)
+            self._step = Graphed(self._take_in_hosted, self.device, generators, urgent=True)
 
     def reset(self, seed: int) -> Step:
         """Begins new episodes everywhere."""
         step = self.env.reset(seed)
         if self._hosted is None:
             self._take_in(step)
-            return step
-        self._hosted.take(step)
-        return self._take_in_hosted()
+        else:
+            self._hosted.take(step)
+            step = self._take_in_hosted()
+        if self._carrier is not None:
+            self._carrier.begin()
+        return step
 
     def step(self) -> Step:
         """One step of every environment. On a GPU the tensors in the result are overwritten by the next call."""
@@ -118,12 +124,19 @@ class Actor:
         self.env.maintain()
         if self._hosted is not None:
             self._hosted.send(self.action)
+        if self._carrier is not None:
+            # The emulators are at work by now, if there are any, and what they wait for came after the row.
+            if self._hosted is None:
+                torch.cuda.current_stream().synchronize()
+            self._carrier.finish()
 
     def receive(self) -> Step:
         """Ends the step: takes in what the environments bring and chooses the next actions."""
         if self._hosted is not None:
             self._hosted.receive()
         step = self._step()
+        if self._carrier is not None:
+            self._carrier.begin()
         if self._hosted is not None:
             self._hosted.fetch_action(self.action)
         return step
@@ -175,21 +188,21 @@ class Actor:
         assert self.objective is not None
         first = step.first
         error = self.objective.td_error(self.taken, self.extrinsic, self.intrinsic, step.terminated, best)
-        replay.add(
-            Row(
-                observation=step.observation,
-                action=self.previous_action,
-                behaviour=torch.where(first, 1.0, self.behaviour),
-                extrinsic=step.reward,
-                intrinsic=self.intrinsic,
-                td_error=torch.where(first, 0.0, error),
-                terminated=step.terminated,
-                truncated=step.truncated,
-                first=first,
-            ),
-            self.state,
-            self.streams,
+        row = Row(
+            observation=step.observation,
+            action=self.previous_action,
+            behaviour=torch.where(first, 1.0, self.behaviour),
+            extrinsic=step.reward,
+            intrinsic=self.intrinsic,
+            td_error=torch.where(first, 0.0, error),
+            terminated=step.terminated,
+            truncated=step.truncated,
+            first=first,
         )
+        if self._carrier is not None:
+            self._carrier.hold(row, self.state)
+        else:
+            replay.add(row, self.state, self.streams)
 
     def _count(self, step: Step, intrinsic: Tensor, alpha: Tensor, episodic: Tensor, error: Tensor) -> None:
         """Adds to the running statistics, on the device; the automatic-reset step counts for nothing."""

@@ -46,13 +46,14 @@ class Agent:
         try:
             batches += [make_environment(config, size, device, share=groups) for _ in range(groups)]
             learner = make_learner(config, batches[0], device)
+            place = device if config.replay.place == "device" else torch.device("cpu")
             replay = SequenceReplay(
                 batches[0].spec,
-                mixture,
+                mixture.to(place),
                 config.network.lstm_size,
                 config.replay,
-                device,
-                make_generator(seed, "replay", device),
+                place,
+                make_generator(seed, "replay", place),
             )
         except BaseException:
             for batch in batches:

@@ -252,6 +252,8 @@ class ReplayConfig:
     """Priority of a sequence: this times the largest |TD error| plus the rest times the mean."""
     min_sequences: int = 500
     """Learning starts when replay holds this many sequences."""
+    place: Literal["device", "host"] = "device"
+    """Where replay lies: with the agent on run.device, or in the host's memory, which is larger but slower."""
     max_memory_share: float = 0.8
     """Refuse to start if replay would need more than this share of the device's free memory."""
 

@@ -49,7 +49,8 @@ class Graphed(Generic[Result]):
     The function must keep all its state in tensors that it overwrites in place, and take its arguments, if any, from
     the same tensors at each call. Its results then lie in the same tensors, too. The first calls are ordinary ones:
     they are real work, and they let libraries choose kernels and allocate what they need. `generators` are the random
-    generators that the function draws from. Each recording is made on a stream of its own, since libraries keep work
+    generators that the function draws from. The kernels of an `urgent` function go before those of others where both
+    wait for room on the GPU. Each recording is made on a stream of its own, since libraries keep work
     space per stream: two recordings made on one could not be replayed side by side.
     """
 
@@ -62,8 +63,10 @@ class Graphed(Generic[Result]):
         generators: tuple[torch.Generator, ...] = (),
         *,
         enabled: bool = True,
+        urgent: bool = False,
     ) -> None:
         self._function = function
+        self._urgent = urgent
         self._generators = generators
         self._enabled = enabled and device.type == "cuda"
         self._calls = 0
@@ -89,7 +92,7 @@ class Graphed(Generic[Result]):
         for generator in self._generators:
             graph.register_generator_state(generator)
         torch.cuda.synchronize()
-        stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+        stream = torch.cuda.Stream(priority=-1 if self._urgent else 0)  # type: ignore[no-untyped-call]
         with torch.cuda.graph(graph, stream=stream, capture_error_mode="thread_local"):
             self._result = self._function(*arguments)
         self._graph, self._arguments = graph, arguments

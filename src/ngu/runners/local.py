@@ -12,6 +12,7 @@ is waited for before the next one is drawn.
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -20,6 +21,7 @@ from ngu.actor import pop_statistics
 from ngu.agent import Agent
 from ngu.config import Config
 from ngu.graphs import Graphed
+from ngu.host_replay import BatchCarrier
 from ngu.learner import Update
 from ngu.randomness import restore_generator, seed_of
 from ngu.replay import Batch
@@ -38,7 +40,12 @@ class LocalRunner:
         self._pending: tuple[Batch, Update] | None = None
         self._learner_stream = torch.cuda.Stream() if device.type == "cuda" else None  # type: ignore[no-untyped-call]
         replay = self.agent.replay
-        self._sample = Graphed(lambda: replay.sample(config.learner.batch_size), device, (replay.generator,))
+        size = config.learner.batch_size
+        self._carrier: BatchCarrier | None = None
+        if replay.device.type == device.type:
+            self._sample: Callable[[], Batch] = Graphed(lambda: replay.sample(size), device, (replay.generator,))
+        else:
+            self._carrier = self._sample = BatchCarrier(replay, size, device)
 
     @property
     def steps(self) -> int:
@@ -98,7 +105,10 @@ class LocalRunner:
             torch.cuda.current_stream().wait_stream(self._learner_stream)
         if self._pending is not None:
             batch, update = self._pending
-            self.agent.replay.update_priorities(batch, update.priority)
+            if self._carrier is not None:
+                self._carrier.update_priorities(update.priority)
+            else:
+                self.agent.replay.update_priorities(batch, update.priority)
             self._pending = None
 
     def pop_statistics(self) -> dict[str, float]:
