@@ -415,3 +415,16 @@ def test_restart_takes_f_and_its_running_distance_from_the_same_side() -> None:
     assert torch.equal(other.snapshots(observation), used)
     assert not torch.allclose(newer.inverse.embedding(observation), used)
     assert other.scale.total[0] == acting.scale.total[acting.snapshots.newest] > 0
+
+
+def test_without_either_part_there_is_no_reward_and_nothing_to_train() -> None:
+    """Plain R2D2: r_i is 0 everywhere, and no network is there to pay for."""
+    config = NoveltyConfig(episodic=False, lifelong=False)
+    intrinsic = IntrinsicReward(EnvironmentSpec((3,), torch.float32, 2), 4, config)
+    assert not list(intrinsic.model.parameters())
+    for time in range(5):
+        observation = torch.randn(4, 3, generator=torch.Generator().manual_seed(time))
+        assert not intrinsic(observation, torch.full((4,), time == 0)).any()
+    report = intrinsic.train(observation, torch.zeros(4, dtype=torch.int64), observation)
+    assert report.values == {}
+    assert not report.refused

@@ -127,7 +127,7 @@ class NoveltyConfig:
     episodic: bool = True
     """Pay for what is new in this episode. Off: the reward is RND's error over its deviation (the RND baseline)."""
     lifelong: bool = True
-    """Modulate the reward by alpha, RND's normalised error. Off: alpha is 1."""
+    """Modulate the reward by alpha, RND's normalised error. Off: alpha is 1, and without `episodic` r_i is 0."""
     controllable_states: Literal["learned", "random"] = "learned"
     """Train the embedding f by inverse dynamics, or leave it a random projection."""
     embedding_size: int = 32

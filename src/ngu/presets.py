@@ -279,8 +279,14 @@ VARIANTS: Mapping[str, Mapping[str, Any]] = {
     "random-projection": {"novelty.controllable_states": "random"},
     "rnd-only": {"novelty.episodic": False, "novelty.lifelong": True},
     "no-rnd": {"novelty.lifelong": False},
+    "r2d2-retrace": {
+        "mixture.num_mixtures": 1,
+        "mixture.beta": 0.0,
+        "novelty.episodic": False,
+        "novelty.lifelong": False,
+    },
 }
-"""Changes to a preset: the paper's agent, its baselines on the Disco Maze, and its ablation without RND."""
+"""Changes to a preset: the paper's agent, its baselines, and its ablation without RND. `r2d2-retrace` has no r_i."""
 
 
 def preset(name: str, variant: str = "ngu") -> Config:

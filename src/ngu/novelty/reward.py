@@ -28,7 +28,7 @@ class NoveltyModel(nn.Module):
     def __init__(self, spec: EnvironmentSpec, config: NoveltyConfig) -> None:
         super().__init__()
         self.inverse = InverseDynamics(spec, config) if config.episodic else None
-        self.rnd = RandomNetworkDistillation(spec, config) if config.lifelong or not config.episodic else None
+        self.rnd = RandomNetworkDistillation(spec, config) if config.lifelong else None
 
 
 @dataclass
@@ -65,7 +65,7 @@ class NoveltyTrainer:
     ) -> None:
         self.model = model
         self.precision: Precision = precision
-        scaling = precision == "fp16" and next(model.parameters()).is_cuda
+        scaling = precision == "fp16" and any(parameter.is_cuda for parameter in model.parameters())
         self.inverse: GuardedAdam | None = None
         self.rnd: GuardedAdam | None = None
         if model.inverse is not None and config.controllable_states == "learned":
@@ -208,11 +208,13 @@ class IntrinsicReward:
             alpha = modulator(error, self.moments.mean, self.moments.deviation)
         else:
             alpha = torch.ones_like(episodic)
-        if self.snapshots is None:
+        if self.snapshots is not None:
+            reward = episodic * clipped_modulator(alpha, self.config.max_modulation)
+        elif self.rnd is not None:
             deviation = self.moments.deviation
             reward = torch.where(deviation > 0, error / torch.where(deviation > 0, deviation, 1.0), 0.0)
         else:
-            reward = episodic * clipped_modulator(alpha, self.config.max_modulation)
+            reward = torch.zeros_like(error)
         # Nothing led to an episode's first observation, and an empty memory would pay 1 / c.
         reward = torch.where(first if terminated is None else first | terminated, 0.0, reward)
         return NoveltyParts(torch.nan_to_num(reward, 0.0, 0.0, 0.0), episodic, alpha, error)
