@@ -1,4 +1,7 @@
-"""The whole agent's speed, its parts' times and shares, and the bare environment's speed in the same run."""
+"""The benchmark of an agent whose environments live on its device (the Disco Maze).
+
+One run measures the whole agent's speed, its parts' times and shares, and the bare environment's speed.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,7 @@ from typing import Any
 
 import torch
 
+from ngu.benchmarks.timing import milliseconds, wait
 from ngu.config import Config
 from ngu.envs.make import make_environment
 from ngu.graphs import Graphed
@@ -80,24 +84,24 @@ def measure(config: Config, seconds: float = 10.0) -> Benchmark:
     agent = runner.agent
     while agent.learner.updates < 3 * Graphed.warmup_calls:
         runner.advance()
-    training.runner.pop_statistics()
-    _wait(device)
+    runner.pop_statistics()
+    wait(device)
     start, steps, updates, acted = time.perf_counter(), runner.steps, agent.learner.updates, runner.acting_steps
     while time.perf_counter() - start < seconds:
         for _ in range(8):
             runner.advance()
         # Without a wait now and then the host would only queue work.
-        _wait(device)
+        wait(device)
     wall = time.perf_counter() - start
     steps, updates, acted = runner.steps - steps, agent.learner.updates - updates, runner.acting_steps - acted
-    moved = sum(float(actor.sums[0]) for actor in agent.actors)
-    runner.settle()
+    # Each episode that ends is followed by the automatic reset of its environment.
+    resets = runner.pop_statistics()["env/episodes"]
 
     batch = runner._sample()
-    acting = _milliseconds(agent.actors[0].step, device)
-    sampling = _milliseconds(runner._sample, device)
-    update = _milliseconds(lambda: agent.learner.update(batch, runner.steps), device)
-    knn = _milliseconds(_knn(training), device)
+    acting = milliseconds(agent.actors[0].step, device)
+    sampling = milliseconds(runner._sample, device)
+    update = milliseconds(lambda: agent.learner.update(batch, runner.steps), device)
+    knn = milliseconds(_knn(training), device)
     environment, bare = _bare_environment(config, device)
     rate = steps / wall
     return Benchmark(
@@ -110,7 +114,7 @@ def measure(config: Config, seconds: float = 10.0) -> Benchmark:
         num_envs=config.env.num_envs,
         env_steps_per_second=rate,
         updates_per_second=updates / wall,
-        experience_share=moved / max(steps, 1),
+        experience_share=1 - resets / steps,
         bare_env_steps_per_second=bare,
         ratio_to_bare=rate / bare,
         acting_ms=acting,
@@ -123,39 +127,6 @@ def measure(config: Config, seconds: float = 10.0) -> Benchmark:
         sampling_share=sampling * updates / (wall * 1e3),
         update_share=update * updates / (wall * 1e3),
     )
-
-
-def kernel_table(config: Config, rows: int = 25) -> str:
-    """Where the time of acting and of an update goes, kernel by kernel, as PyTorch's profiler sees it."""
-    from torch.profiler import ProfilerActivity, profile
-
-    training = Training(config)
-    runner = training.runner
-    while runner.agent.learner.updates < 3 * Graphed.warmup_calls:
-        runner.advance()
-    runner.settle()
-    batch = runner._sample()
-    on_gpu = training.device.type == "cuda"
-    activities = [ProfilerActivity.CUDA] if on_gpu else [ProfilerActivity.CPU]
-    text = []
-    parts: list[tuple[str, Callable[[], object]]] = [
-        ("acting", runner.agent.actors[0].step),
-        ("sampling", runner._sample),
-        ("update", lambda: runner.agent.learner.update(batch, runner.steps)),
-    ]
-    for name, call in parts:
-        call()
-        _wait(training.device)
-        with profile(activities=activities) as profiler:
-            for _ in range(10):
-                call()
-            _wait(training.device)
-        averages = profiler.key_averages()
-        count = sum(entry.count for entry in averages) / 10
-        sort = "self_cuda_time_total" if on_gpu else "self_cpu_time_total"
-        table = averages.table(sort_by=sort, row_limit=rows, max_name_column_width=70)
-        text.append(f"{name}: {count:.0f} kernels a call (10 calls below)\n{table}")
-    return "\n".join(text)
 
 
 def _knn(training: Training) -> Callable[[], object]:
@@ -184,27 +155,5 @@ def _bare_environment(config: Config, device: torch.device) -> tuple[float, floa
         env.maintain()
         step()
 
-    milliseconds = _milliseconds(advance, device)
-    return milliseconds, env.num_envs / milliseconds * 1e3
-
-
-def _milliseconds(call: Callable[[], object], device: torch.device, least_seconds: float = 0.5) -> float:
-    """Mean time of a call over at least `least_seconds`, after a warm-up that includes recording its graph."""
-    for _ in range(Graphed.warmup_calls + 2):
-        call()
-    _wait(device)
-    calls = 0
-    start = time.perf_counter()
-    while True:
-        for _ in range(10):
-            call()
-        calls += 10
-        _wait(device)
-        passed = time.perf_counter() - start
-        if passed >= least_seconds:
-            return passed / calls * 1e3
-
-
-def _wait(device: torch.device) -> None:
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
+    step_ms = milliseconds(advance, device)
+    return step_ms, env.num_envs / step_ms * 1e3
