@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from importlib.metadata import version
+import sys
+from importlib.metadata import PackageNotFoundError, version
 
 import pytest
 import torch
@@ -12,7 +13,8 @@ from ngu import doctor
 from ngu.cli import main
 from ngu.config import Config
 from ngu.config_reading import with_overrides
-from ngu.envs import DiscoMaze
+from ngu.envs.atari_games import ATARI_GAMES
+from ngu.envs.make import make_environment
 from ngu.errors import UserError
 from ngu.machine import free_memory
 from ngu.presets import PRESETS, preset
@@ -28,13 +30,17 @@ def test_a_healthy_machine(capsys: pytest.CaptureFixture[str]) -> None:
     assert lines["device"].startswith("cuda" if torch.cuda.is_available() else "cpu")
     assert re.match(r"a tiny agent made [1-9]\d* updates on \S+ in \d", lines["training"])
     assert lines["all"] == "is well"
+    assert lines["ale-py"] == version("ale-py")
+    assert lines["Atari"] == f"games      {len(ATARI_GAMES)} of the {len(ATARI_GAMES)} games are there"
+    assert re.match(r"\d+ of them on \d+ cores? make [1-9][\d,]* agent steps per second", lines["emulators"])
+    assert re.match(r"replay of 5,000,000 transitions wanted, about [1-9][\d,]+ fit", lines["atari"])
+    assert ("not needed without CUDA" in lines["Triton"]) == (not torch.cuda.is_available())
 
 
 def make_replay(config: Config, capacity: int) -> SequenceReplay:
     device = torch.device("cpu")
-    env = config.env
     return SequenceReplay(
-        DiscoMaze(1, env.maze_size, env.maze_step_cap, 1, device).spec,
+        doctor.environment_spec(config),
         torch.zeros(1, dtype=torch.int64),
         config.network.lstm_size,
         with_overrides(config, {"replay.capacity": capacity}).replay,
@@ -53,6 +59,52 @@ def test_what_fits_is_what_replay_accepts(name: str) -> None:
         make_replay(config, 10 * fits)
     accepted = int(refusal.value.args[0].rpartition("capacity to ")[2].split()[0].replace(",", ""))
     assert fits == pytest.approx(accepted, rel=0.1)
+
+
+def test_the_shapes_are_those_of_the_environments() -> None:
+    """Memory is reckoned without an emulator, so with shapes that are written down; they are the emulator's."""
+    config = preset("atari-cpu")
+    env = make_environment(config, 1, torch.device("cpu"))
+    said, found = doctor.environment_spec(config), env.spec
+    env.close()
+    assert (said.observation_shape, said.observation_dtype) == (found.observation_shape, found.observation_dtype)
+    assert said.num_actions == found.num_actions
+
+
+def test_a_replay_that_does_not_fit_comes_with_advice() -> None:
+    """On a machine of 4 GiB, and on a GPU of that size beside a host of 64."""
+    config = preset("atari")
+    alone = doctor._replay_in_words(config, 4 * 2**30, None)
+    capacity = int(alone.rpartition("--replay.capacity ")[2])
+    assert 400_000 < capacity < 600_000
+    assert doctor._replay_in_words(config, 4 * 2**30, 64 * 2**30).endswith("train it with --replay.place host")
+    assert "train it" not in doctor._replay_in_words(config, 64 * 2**30, None)
+    assert "train it with --replay.capacity" in doctor._replay_in_words(config, 4 * 2**30, 8 * 2**30)
+
+
+def test_a_machine_without_the_emulator(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """Atari is an extra: its lack is said and is no illness, and its memory is reckoned all the same."""
+    monkeypatch.setitem(sys.modules, "ale_py", None)
+    found = version
+
+    def lacking(package: str) -> str:
+        if package == "ale-py":
+            raise PackageNotFoundError
+        return found(package)
+
+    monkeypatch.setattr(doctor, "version", lacking)
+    assert main(["doctor"]) == 0
+    printed = capsys.readouterr().out
+    assert "ale-py           not installed (extra `atari`)" in printed
+    assert "Atari games" not in printed
+    assert re.search(r"^atari +replay of 5,000,000", printed, re.MULTILINE)
+
+
+def test_an_emulator_that_fails(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """As after a broken installation; mazes can be trained all the same."""
+    monkeypatch.setitem(sys.modules, "ale_py", None)
+    assert main(["doctor"]) == 0
+    assert "Atari games      cannot be played: UserError: Atari games need the emulator" in capsys.readouterr().out
 
 
 def test_a_package_that_is_missing(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:

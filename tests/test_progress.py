@@ -80,6 +80,14 @@ def test_a_line_holds_what_is_being_learned() -> None:
     assert progress.line().endswith("3 skipped updates")
 
 
+def test_a_game_shows_its_score_in_place_of_coverage() -> None:
+    log = Log(1000)
+    log.progress.update(500, 3, {"env/score": 12345.6, "env/rooms": 2.5, "loss/retrace": 0.5, "eval/exploit/score": 7})
+    assert log.progress.line().endswith("0 updates/s, score 12,346, rooms 2.5, loss 0.5")
+    log.progress.update(600, 4, {"env/score": -20.75})
+    assert "score -20.75, rooms 2.5" in log.progress.line()
+
+
 def test_rates_are_those_of_the_last_half_minute() -> None:
     log = Log(10**9)
     step = 0

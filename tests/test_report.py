@@ -24,11 +24,12 @@ from ngu.envs.disco_maze import PALETTE
 from ngu.envs.scripted import SCRIPTED_POLICIES, run_scripted
 from ngu.errors import UserError
 from ngu.report import read_results, write_figure, write_report, write_results_csv
-from ngu.report.groups import SCRIPTED_MAZES, SCRIPTED_SEED, Group, flat_settings, make_groups
-from ngu.report.page import duration, percent
+from ngu.report.groups import Group, flat_settings, make_groups
+from ngu.report.mazes.coverage import SCRIPTED_MAZES, SCRIPTED_SEED
 from ngu.report.results import Results, read_run, read_sources
 from ngu.report.settings import explanations
 from ngu.report.style import spread
+from ngu.report.wording import duration, listing, percent, plain_number
 from ngu.training import Training
 
 VOID_TAGS = {"meta", "br", "img", "link", "input", "hr"}
@@ -336,7 +337,8 @@ def test_a_group_without_the_metric_has_no_curve() -> None:
 def test_results_come_back_from_a_csv_as_they_were(runs: Path, tmp_path: Path) -> None:
     out = write_results_csv(runs / "ngu-1", tmp_path / "results" / "ngu-1.csv", machine="a laptop, 2 cores")
     run, results = read_run(runs / "ngu-1"), read_results(out)
-    assert (results.preset, results.variant, results.seed, results.maze) == ("disco-maze-small", "ngu", 1, (7, 12))
+    assert (results.preset, results.variant, results.seed) == ("disco-maze-small", "ngu", 1)
+    assert results.world.maze == (7, 12)
     assert results.origin["machine"] == "a laptop, 2 cores"
     assert results.origin["command"] == run.origin["command"]
     assert {"eval/explore/coverage@12", "inverse/accuracy", "learner/updates"} <= results.names()
@@ -375,10 +377,10 @@ def test_a_folder_of_results_gives_a_page_and_a_figure(runs: Path, tmp_path: Pat
 def test_a_preset_gives_the_maze_that_a_results_file_does_not_name(tmp_path: Path) -> None:
     (tmp_path / "old.csv").write_text("# preset: disco-maze\n# variant: ngu\n# seed: 4\nstep,time,a\n0,0.5,\n8,1,nan\n")
     results = read_results(tmp_path / "old.csv")
-    assert results.maze == (21, 500)
+    assert results.world.maze == (21, 500)
     assert results.rows == [{"step": 0.0, "time": 0.5}, {"step": 8.0, "time": 1.0}]
     (tmp_path / "old.csv").write_text("# preset: other\n# variant: ngu\n# seed: 4\nstep,time\n")
-    assert read_results(tmp_path / "old.csv").maze is None
+    assert read_results(tmp_path / "old.csv").world.maze is None
 
 
 def test_names_in_results_cannot_become_markup(tmp_path: Path) -> None:
@@ -450,6 +452,9 @@ def test_numbers_in_words() -> None:
         "11 min 23 s",
         "2 h 1 min",
     ]
+    numbers = (0.0, -0.04, 400.0, 12.34, -20.75, 1234.56, -17098.1)
+    assert [plain_number(value) for value in numbers] == ["0", "0", "400", "12.3", "-20.8", "1,235", "-17,098"]
+    assert [listing(names) for names in (["a"], ["a", "b"], ["a", "b", "c"])] == ["a", "a and b", "a, b and c"]
 
 
 def test_the_same_run_gives_the_same_page_and_keeps_its_folder(runs: Path, page: Page, tmp_path: Path) -> None:

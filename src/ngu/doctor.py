@@ -22,15 +22,21 @@ from ngu.presets import PRESETS, preset
 if TYPE_CHECKING:
     import torch
 
+    from ngu.envs.protocol import EnvironmentSpec
+
 _PROG = "ngu doctor"
 _REQUIRED = ("ngu", "torch", "numpy", "gymnasium", "safetensors", "tyro", "rich", "tensorboard", "matplotlib")
 _OPTIONAL = {
-    "triton": "fuses GPU kernels; comes with PyTorch for CUDA",
     "ale-py": "extra `atari`",
     "ray": "extra `ray`",
     "wandb": "extra `wandb`",
     "mkdocs-material": "extra `docs`",
 }
+
+_PICTURE = (1, 84, 84)
+"""An observation of Atari's."""
+_MOST_EMULATORS = 32
+"""So many are tried, at most: each takes a tenth of a second to make."""
 
 
 @dataclass(frozen=True)
@@ -73,6 +79,8 @@ def examine() -> Iterator[Finding]:
     if missing:
         return
     yield from _examine_devices()
+    if _version("ale-py") is not None:
+        yield from _examine_emulators()
     yield _examine_training()
 
 
@@ -84,20 +92,33 @@ def _examine_devices() -> Iterator[Finding]:
     yield Finding("CUDA", _cuda())
     cudnn = torch.backends.cudnn.version() if torch.cuda.is_available() else None  # type: ignore[no-untyped-call]
     yield Finding("cuDNN", str(cudnn) if cudnn else "not used")
+    yield Finding("Triton", _triton())
     device = resolve_device("auto")
     kind = torch.cuda.get_device_name(device) if device.type == "cuda" else f"{torch.get_num_threads()} threads"
     free = free_memory(device)
     yield Finding(
         "device", f"{device} ({kind}), {human_bytes(free)} of memory free; this is what `--device auto` takes"
     )
+    host = free_memory(torch.device("cpu"))
+    if device.type != "cpu":
+        yield Finding("host", f"{human_bytes(host)} of memory free; replay lies there with `--replay.place host`")
     for name in PRESETS:
-        config = preset(name)
-        usable = free * config.replay.max_memory_share
-        fits = int(usable / bytes_per_transition(config))
-        wanted = config.replay.capacity
-        # A preset that does not fit is no illness: its capacity can be lowered, or another preset taken.
-        hint = "" if fits >= wanted else f"; train it with --replay.capacity {fits}"
-        yield Finding(name, f"replay of {wanted:,} transitions wanted, about {_rounded(fits):,} fit{hint}")
+        yield Finding(name, _replay_in_words(preset(name), free, None if device.type == "cpu" else host))
+
+
+def _replay_in_words(config: Config, free: int, host: int | None) -> str:
+    """How large a replay a preset wants, and what fits into the free bytes of the device, and of the host beside it."""
+    size = bytes_per_transition(config) / config.replay.max_memory_share
+    fits, wanted = int(free / size), config.replay.capacity
+    text = f"replay of {wanted:,} transitions wanted, about {_rounded(fits):,} fit"
+    if config.env.name == "gym":
+        text += f" if observations are pictures of {_PICTURE[1]} x {_PICTURE[2]}"
+    if fits >= wanted:
+        return text
+    # A preset that does not fit is no illness: its capacity can be lowered, or another preset taken.
+    if host is not None and host / size >= wanted:
+        return f"{text}; train it with --replay.place host"
+    return f"{text}; train it with --replay.capacity {fits}"
 
 
 def _cuda() -> str:
@@ -110,17 +131,26 @@ def _cuda() -> str:
     return "no device"
 
 
+def _triton() -> str:
+    import torch
+
+    installed = _version("triton")
+    if not torch.cuda.is_available():
+        return f"{installed or 'not installed'} (not needed without CUDA)"
+    slower = "not installed, so GPU kernels are not fused and memories are searched slower; `pip install triton`"
+    return f"{installed}, fuses GPU kernels and searches memories" if installed else slower
+
+
 def bytes_per_transition(config: Config) -> float:
     """Memory of a transition in replay: measured on a short replay, with what drawing from it needs beside it."""
     import torch
 
-    from ngu.envs.make import make_environment
     from ngu.replay import SequenceReplay
 
     device = torch.device("cpu")
     short = dataclasses.replace(config.replay, capacity=100 * config.replay.period)
     replay = SequenceReplay(
-        make_environment(config, 1, device).spec,
+        environment_spec(config),
         torch.zeros(1, dtype=torch.int64),
         config.network.lstm_size,
         short,
@@ -130,6 +160,62 @@ def bytes_per_transition(config: Config) -> float:
     stored = sum(tensor.nbytes for tensor in replay.state_dict().values() if isinstance(tensor, torch.Tensor))
     prefix_sums = 2 * torch.finfo(torch.float64).bits // 8
     return stored / short.capacity + prefix_sums
+
+
+def environment_spec(config: Config) -> EnvironmentSpec:
+    """The shapes of a preset's environments; the emulator need not be there, and pictures stand for any environment."""
+    import torch
+
+    from ngu.envs.atari_game import NUM_ACTIONS
+    from ngu.envs.make import make_environment
+    from ngu.envs.protocol import EnvironmentSpec
+
+    if config.env.name == "disco-maze":
+        return make_environment(config, 1, torch.device("cpu")).spec
+    return EnvironmentSpec(_PICTURE, torch.uint8, NUM_ACTIONS)
+
+
+def _examine_emulators() -> Iterator[Finding]:
+    """How many of the games there are, and how fast one of them runs without an agent."""
+    from ngu.envs.atari_game import load_emulator
+    from ngu.envs.atari_games import ATARI_GAMES
+    from ngu.envs.make import cores
+
+    try:
+        roms = load_emulator().roms
+        missing = [game for game in ATARI_GAMES if roms.get_rom_path(game) is None]
+        there = f"{len(ATARI_GAMES) - len(missing)} of the {len(ATARI_GAMES)} games are there"
+        yield Finding("Atari games", f"{there}; {', '.join(missing)} missing" if missing else there)
+        count = min(2 * cores(), _MOST_EMULATORS)
+        rate = emulator_rate(count)
+    except Exception as error:  # whatever it is, it is what the user wants to know, and mazes do without
+        yield Finding("Atari games", f"cannot be played: {type(error).__name__}: {' '.join(str(error).split())}")
+        return
+    yield Finding(
+        "emulators",
+        f"{count} of them on {cores()} core{'s' if cores() > 1 else ''} make {_rounded(int(rate)):,} agent steps per "
+        "second without an agent; no agent can be faster",
+    )
+
+
+def emulator_rate(count: int, seconds: float = 1.0) -> float:
+    """Agent steps per second of `count` emulators of Pong together, with random actions."""
+    import torch
+
+    from ngu.envs.atari import AtariVector
+
+    emulators = AtariVector("pong", count)
+    try:
+        emulators.reset(0)
+        generator = torch.Generator().manual_seed(0)
+        steps, begin = 0, time.monotonic()
+        while time.monotonic() - begin < seconds:
+            emulators.send(torch.randint(emulators.spec.num_actions, (count,), generator=generator))
+            emulators.recv()
+            steps += count
+        return steps / (time.monotonic() - begin)
+    finally:
+        emulators.close()
 
 
 def _examine_training() -> Finding:

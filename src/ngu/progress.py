@@ -26,6 +26,15 @@ _SAMPLE_PERIOD = 0.25
 _LOG_PERIOD = 10.0
 """Seconds between plain lines."""
 
+_SHOWN = {
+    "env/coverage": ("coverage", ".1%"),
+    "env/score": ("score", ",.5g"),
+    "env/rooms": ("rooms", ".3g"),
+    "loss/retrace": ("loss", ".4g"),
+    "inverse/accuracy": ("inverse accuracy", ".1%"),
+}
+"""Metrics of training, where they are measured: what they are called on the line, and their form."""
+
 
 class Progress:
     """Shows how far a run is: `with Progress(total_steps, start_step) as progress: ... progress.update(...)`."""
@@ -123,14 +132,9 @@ class Progress:
 
     def _measurements(self) -> list[str]:
         parts = [f"{_number(self.steps_per_second)} steps/s", f"{_number(self.updates_per_second)} updates/s"]
-        for name, label, share in (
-            ("env/coverage", "coverage", True),
-            ("loss/retrace", "loss", False),
-            ("inverse/accuracy", "inverse accuracy", True),
-        ):
+        for name, (label, form) in _SHOWN.items():
             if name in self._values:
-                value = self._values[name]
-                parts.append(f"{label} {value:.1%}" if share else f"{label} {value:.4g}")
+                parts.append(f"{label} {self._values[name]:{form}}")
         if skipped := self._values.get("learner/skipped_updates", 0):
             parts.append(f"{skipped:.0f} skipped updates")
         return parts

@@ -16,7 +16,7 @@ _PROG = "ngu report"
 
 @dataclass(frozen=True)
 class Report:
-    """Writes one self-contained HTML page about one or more runs: curves, coverage, novelty, settings."""
+    """Writes one self-contained HTML page about one or more runs: curves, coverage or scores, novelty, settings."""
 
     paths: Annotated[tyro.conf.Positional[tuple[Path, ...]], tyro.conf.arg(metavar="RUN [RUN ...]")]
     """Folders of runs, CSV files of results, or folders of such files."""

@@ -24,7 +24,7 @@ def train_and_report(training: Training) -> int:
             f"stopped at {outcome.steps:,} steps; resume with: ngu resume {shlex.quote(str(folder.path))}", flush=True
         )
         return INTERRUPTED
-    for line in final_coverage(outcome.evaluation):
+    for line in final_results(outcome.evaluation):
         print(line)
     from ngu.report import write_report  # draws with matplotlib, which is slow to import
 
@@ -32,14 +32,34 @@ def train_and_report(training: Training) -> int:
     return 0
 
 
-def final_coverage(evaluation: Mapping[str, float]) -> list[str]:
-    """One line for each policy: the share of open cells it visited on held-out mazes."""
-    marks: dict[str, list[str]] = {}
+def final_results(evaluation: Mapping[str, float]) -> list[str]:
+    """One line for each policy: the share of open cells it visited on held-out mazes, or its score."""
+    policies: dict[str, dict[str, float]] = {}
     for name, value in evaluation.items():
         _, policy, measurement = name.split("/")
-        if measurement.startswith("coverage@"):
-            marks.setdefault(policy, []).append(f"{value:.1%} after {measurement.removeprefix('coverage@')} steps")
-    return [f"coverage of held-out mazes, {policy}: {', '.join(values)}" for policy, values in marks.items()]
+        policies.setdefault(policy, {})[measurement] = value
+    lines = (_final_coverage(policy, found) or _final_score(policy, found) for policy, found in policies.items())
+    return [line for line in lines if line]
+
+
+def _final_coverage(policy: str, found: Mapping[str, float]) -> str:
+    marks = [
+        f"{value:.1%} after {name.removeprefix('coverage@')} steps"
+        for name, value in found.items()
+        if name.startswith("coverage@")
+    ]
+    return f"coverage of held-out mazes, {policy}: {', '.join(marks)}" if marks else ""
+
+
+def _final_score(policy: str, found: Mapping[str, float]) -> str:
+    if "score" not in found:
+        return ""
+    parts = [f"{found['score']:,.6g}"]
+    if "human_normalised" in found:
+        parts.append(f"human-normalised {found['human_normalised']:.1f}%")
+    if "rooms" in found:
+        parts.append(f"rooms visited {found['rooms']:.3g}")
+    return f"score in evaluation, {policy}: {', '.join(parts)}"
 
 
 @contextmanager

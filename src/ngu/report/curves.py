@@ -4,33 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from ngu.errors import UserError
-from ngu.report.groups import SCRIPTED_MAZES, Curve, Group, common_maze, make_groups, scripted_coverage
-from ngu.report.results import Floats, read_sources, write_file
+from ngu.report.groups import Curve, Group
+from ngu.report.results import Floats
 from ngu.report.style import (
     ALPHA,
     INTRINSIC,
-    LIGHT,
     Label,
     Theme,
-    house_style,
+    frames_axis,
     label_ends,
     log_axis,
     share_axis,
     steps_axis,
     style_axes,
-    to_png,
 )
 
 PANEL_SIZE = (5.6, 3.3)
 """Inches of a figure with one pair of axes."""
-_AXES_HEIGHT = 2.6
+AXES_HEIGHT = 2.6
+"""About so many of them are the axes."""
 _BIG_RATIO = 30.0
 """Positive values that spread wider than this are drawn on a logarithmic axis."""
 
@@ -42,6 +39,16 @@ class Line:
     metric: str
     label: str
     dashed: bool = False
+    absent_if_zero: bool = False
+    """Where it is 0 throughout, it is a part that this variant does not have."""
+
+
+@dataclass(frozen=True)
+class Reference:
+    """A value to compare with, drawn across where it is within sight."""
+
+    value: float
+    label: str
 
 
 @dataclass(frozen=True)
@@ -53,6 +60,11 @@ class Panel:
     lines: tuple[Line, ...]
     share: bool = False
     """Values are shares of 1, shown in percent."""
+    linear: bool = False
+    """Never on a logarithmic axis."""
+    references: tuple[Reference, ...] = ()
+    frames: bool = False
+    """With an axis of frames under that of agent steps, where there are frames."""
 
     @property
     def metrics(self) -> list[str]:
@@ -69,7 +81,10 @@ PANELS = (
     Panel(
         f"Intrinsic reward {INTRINSIC} while training",
         "reward per step",
-        (Line("novelty/reward", "reward"), Line("novelty/episodic", "episodic part", dashed=True)),
+        (
+            Line("novelty/reward", "reward"),
+            Line("novelty/episodic", "episodic part", dashed=True, absent_if_zero=True),
+        ),
     ),
     Panel(f"Life-long modulator {ALPHA}, before its clip", ALPHA, (Line("novelty/alpha", ALPHA),)),
     Panel(
@@ -80,92 +95,94 @@ PANELS = (
     Panel("Retrace loss of the Q-network", "loss", (Line("loss/retrace", "loss"),)),
     Panel("Loss of the inverse model", "cross-entropy, nats", (Line("loss/inverse", "loss"),)),
     Panel("Loss of RND's predictor", "mean squared error", (Line("loss/rnd", "loss"),)),
+    Panel("Speed", "agent steps per second", (Line("speed/steps_per_second", "agent steps"),), linear=True),
 )
-"""The learning curves of a report, beside the coverage."""
-
-
-def coverage_metric(policy: str, mark: int) -> str:
-    return f"eval/{policy}/coverage@{mark}"
-
-
-def coverage_figure(groups: Sequence[Group], policy: str, mark: int, theme: Theme) -> Figure:
-    """Coverage in evaluation against agent steps, with the scripted policies as lines across."""
-    figure = Figure(figsize=PANEL_SIZE)
-    ax = figure.add_subplot()
-    who = "" if policy == "explore" else f", policy {policy}"
-    draw_coverage(ax, groups, policy, mark, theme, title=f"Coverage after {mark} steps{who}")
-    return figure
-
-
-def draw_coverage(ax: Axes, groups: Sequence[Group], policy: str, mark: int, theme: Theme, *, title: str) -> None:
-    """See `coverage_figure`."""
-    style_axes(ax, theme, title=title, xlabel="agent steps", ylabel="open cells visited")
-    metric = coverage_metric(policy, mark)
-    curves = [(group, curve) for group in groups if (curve := group.curve(metric)) is not None]
-    end = _end([curve for _, curve in curves])
-    steps_axis(ax, end)
-    share_axis(ax)
-    labels = []
-    maze = common_maze(groups)
-    if maze is not None:
-        for name, coverage in scripted_coverage(maze, longest_mark(groups)).items():
-            value = float(coverage[mark - 1])
-            ax.axhline(value, color=theme.muted, linewidth=0.9, linestyle=(0, (2, 3)), zorder=1)
-            labels.append(Label(end, value, f"{name} {value:.0%}", theme.muted))
-    for group, curve in curves:
-        colour = theme.colour(group.place)
-        _draw(ax, curve, colour)
-        final = float(np.mean(group.final(metric)))
-        text = f"{group.label if len(groups) > 1 else 'agent'} {final:.0%}"
-        labels.append(Label(_end([curve]), final, text, colour, bold=True))
-    label_ends(ax, labels, _AXES_HEIGHT)
+"""The learning curves of a report, beside what the evaluations measured."""
 
 
 def panel_figure(panel: Panel, groups: Sequence[Group], theme: Theme) -> Figure | None:
     """The metrics of a panel against agent steps; None if no group has any of them."""
-    drawn = [
-        (group, line, curve)
-        for group in groups
-        for line in panel.lines
-        # A part that is 0 throughout is one that this variant does not have.
-        if (curve := group.curve(line.metric)) is not None and (not line.dashed or curve.high.any())
-    ]
-    if not drawn:
+    if not _drawn(panel, groups):
         return None
-    figure = Figure(figsize=PANEL_SIZE)
-    ax = figure.add_subplot()
-    style_axes(ax, theme, title=panel.title, xlabel="agent steps", ylabel=panel.unit)
-    steps_axis(ax, _end([curve for _, _, curve in drawn]))
-    labels = []
-    several = len(groups) > 1
-    for group, line, curve in drawn:
-        # One group alone: colours tell the metrics apart. Several: colours are groups, dashes are metrics.
-        colour = theme.colour(group.place if several else panel.lines.index(line))
-        last = _draw(ax, curve, colour, dashed=line.dashed)
-        if several and not line.dashed:
-            labels.append(Label(*last, group.label, colour))
-        elif not several and len(panel.lines) > 1:
-            labels.append(Label(*last, line.label, colour))
-    dashed = [line.label for line in panel.lines if line.dashed]
-    if several and dashed:
-        ax.set_title(f"{panel.title} (dashed: {', '.join(dashed)})", loc="left", color=theme.ink, fontweight="bold")
-    values = np.concatenate([np.concatenate([curve.low, curve.high]) for _, _, curve in drawn])
-    if panel.share:
-        share_axis(ax)
-    elif values.min() > 0 and values.max() / values.min() > _BIG_RATIO:
-        log_axis(ax)
-    elif values.min() >= 0:
-        ax.set_ylim(0, max(float(values.max()) * 1.08, 1e-9))
-    label_ends(ax, labels, _AXES_HEIGHT)
+    width, height = PANEL_SIZE
+    second_axis = panel.frames and groups[0].world.frames_per_step
+    figure = Figure(figsize=(width, height + 0.45 if second_axis else height))
+    draw_panel(figure.add_subplot(), panel, groups, theme)
     return figure
 
 
-def _end(curves: Sequence[Curve]) -> float:
+def _drawn(panel: Panel, groups: Sequence[Group]) -> list[tuple[Group, Line, Curve]]:
+    return [
+        (group, line, curve)
+        for group in groups
+        for line in panel.lines
+        if (curve := group.curve(line.metric)) is not None and (curve.high.any() or not line.absent_if_zero)
+    ]
+
+
+def draw_panel(ax: Axes, panel: Panel, groups: Sequence[Group], theme: Theme) -> None:
+    """Draws what `panel_figure` shows; all groups play in the same kind of world."""
+    drawn = _drawn(panel, groups)
+    frames = groups[0].world.frames_per_step
+    beside = f" ({frames} frames each)" if frames and not panel.frames else ""
+    style_axes(ax, theme, title=panel.title, xlabel=f"agent steps{beside}", ylabel=panel.unit)
+    end = end_of([curve for _, _, curve in drawn])
+    steps_axis(ax, end)
+    if frames and panel.frames:
+        frames_axis(ax, frames, theme)
+    labels = []
+    several = len(groups) > 1
+    any_dashed = False
+    for group, line, curve in drawn:
+        # One group alone: colours tell the metrics apart. Several: colours are groups, dashes are metrics.
+        colour = theme.colour(group.place if several else panel.lines.index(line))
+        # A group that has the second metric alone (one policy, which explores) has nothing to tell it apart from.
+        leads = line is next(first for other, first, _ in drawn if other is group)
+        dashed = line.dashed and not leads
+        any_dashed |= dashed
+        last = draw_curve(ax, curve, colour, dashed=dashed)
+        if several and leads:
+            labels.append(Label(*last, group.label, colour))
+        elif not several and len(panel.lines) > 1:
+            labels.append(Label(*last, line.label, colour))
+    if several and any_dashed:
+        dashes = ", ".join(line.label for line in panel.lines if line.dashed)
+        ax.set_title(f"{panel.title} (dashed: {dashes})", loc="left", color=theme.ink, fontweight="bold")
+    values = np.concatenate([np.concatenate([curve.low, curve.high]) for _, _, curve in drawn])
+    seen = [reference for reference in panel.references if _within_sight(reference.value, values)]
+    for reference in seen:
+        ax.axhline(reference.value, color=theme.muted, linewidth=0.9, linestyle=(0, (2, 3)), zorder=1)
+        labels.append(Label(end, reference.value, reference.label, theme.muted))
+    _limit(ax, panel, np.append(values, [reference.value for reference in seen]))
+    label_ends(ax, labels, AXES_HEIGHT)
+
+
+def _within_sight(value: float, values: Floats) -> bool:
+    """Whether showing a value would leave at least half of the height to the curves."""
+    low, high = float(values.min()), float(values.max())
+    span = max(high - low, 0.1 * max(abs(low), abs(high)))
+    return low - span <= value <= high + span
+
+
+def _limit(ax: Axes, panel: Panel, values: Floats) -> None:
+    """The vertical axis."""
+    if panel.share:
+        share_axis(ax)
+    elif values.min() > 0 and values.max() / values.min() > _BIG_RATIO and not panel.linear:
+        log_axis(ax)
+    elif values.min() >= 0:
+        top = float(values.max()) * 1.08 or 1.0
+        # A score that stays 0 is no accident: its line must not lie under the axis.
+        ax.set_ylim(-0.03 * top if panel.linear else 0, top)
+
+
+def end_of(curves: Sequence[Curve]) -> float:
+    """The last step of the longest run."""
     ends: list[Floats] = [steps[-1:] for curve in curves for steps in (curve.steps, *(tail[0] for tail in curve.tails))]
     return float(np.max(np.concatenate(ends))) if ends else 1.0
 
 
-def _draw(ax: Axes, curve: Curve, colour: str, *, dashed: bool = False) -> tuple[float, float]:
+def draw_curve(ax: Axes, curve: Curve, colour: str, *, dashed: bool = False) -> tuple[float, float]:
     """Mean, band and tails; the point where the line ends."""
     marker = "o" if len(curve.steps) == 1 else None
     ax.plot(
@@ -176,44 +193,3 @@ def _draw(ax: Axes, curve: Curve, colour: str, *, dashed: bool = False) -> tuple
     for steps, values in curve.tails:
         ax.plot(steps, values, color=colour, linewidth=0.8, alpha=0.6)
     return float(curve.steps[-1]), float(curve.mean[-1])
-
-
-def results_figure(groups: Sequence[Group], theme: Theme) -> Figure:
-    """The paper's fig_disco_maze (right): coverage against steps, a line per variant, a panel per mark."""
-    rows = [[group for group in groups if group.preset == preset] for preset in sorted({g.preset for g in groups})]
-    marks = [explore_marks(row) for row in rows]
-    columns = max(1, max(map(len, marks)))
-    figure = Figure(figsize=(PANEL_SIZE[0] * columns, PANEL_SIZE[1] * len(rows)))
-    axes = figure.subplots(len(rows), columns, squeeze=False)
-    for row, row_marks, row_axes in zip(rows, marks, axes, strict=True):
-        for ax in row_axes[len(row_marks) :]:
-            ax.set_axis_off()
-        for mark, ax in zip(row_marks, row_axes, strict=False):
-            draw_coverage(ax, row, "explore", mark, theme, title=f"{row[0].preset}, after {mark} steps")
-    return figure
-
-
-def explore_marks(groups: Sequence[Group]) -> list[int]:
-    """After how many steps the coverage of the exploratory policy was measured."""
-    return sorted({mark for group in groups for run in group.runs for mark in run.coverage_marks().get("explore", [])})
-
-
-def longest_mark(groups: Sequence[Group]) -> int:
-    """After how many steps of an episode coverage was last measured, over all policies."""
-    return max(
-        (marks[-1] for group in groups for run in group.runs for marks in run.coverage_marks().values()), default=1
-    )
-
-
-def write_figure(sources: Sequence[Path], out_png: Path) -> Path:
-    """Draws the coverage of runs or results against agent steps, and writes it as a PNG."""
-    groups = make_groups(read_sources(sources))
-    if not explore_marks(groups):
-        raise UserError("there is no coverage to draw, no evaluation has been made yet; let the runs train on.")
-    with house_style():
-        write_file(out_png, to_png(results_figure(groups, LIGHT)))
-    return out_png
-
-
-def scripted_caption() -> str:
-    return f"Grey lines: scripted policies, means over {SCRIPTED_MAZES} mazes; all but the random one see the walls."

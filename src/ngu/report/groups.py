@@ -4,28 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
 from typing import Any
 
 import numpy as np
 
 from ngu.config import Config
 from ngu.config_reading import to_dict
-from ngu.envs.scripted import SCRIPTED_POLICIES, run_scripted
 from ngu.presets import VARIANTS
 from ngu.report.results import Floats, Results
+from ngu.report.worlds import World
 
 VARIANT_LABELS = {
-    "ngu": "learned controllable states",
+    "ngu": "NGU",
     "random-projection": "random projection",
     "rnd-only": "RND alone",
     "no-rnd": "without RND",
+    "r2d2-retrace": "R2D2 (Retrace)",
 }
-"""What the variants change, as the paper's figures call it."""
-
-SCRIPTED_MAZES = 200
-"""Over so many mazes the scripted policies are averaged."""
-SCRIPTED_SEED = 1_000_003
+"""What the variants are, as the paper's figures call them."""
+MAZE_LABELS = {**VARIANT_LABELS, "ngu": "learned controllable states"}
+"""The same on the Disco Maze, where the paper compares controllable states."""
 
 
 @dataclass
@@ -42,14 +40,25 @@ class Curve:
 
 @dataclass
 class Group:
-    """Runs of the same preset, variant and settings."""
+    """Runs in the same world, of the same preset, variant and settings."""
 
     label: str
+    """What tells it apart from the other groups of its topic."""
     preset: str
     variant: str
     runs: list[Results]
     place: int
-    """Its colour in the palette."""
+    """Its colour in the palette, among the groups of its topic."""
+
+    @property
+    def world(self) -> World:
+        """What its runs play in."""
+        return self.runs[0].world
+
+    @property
+    def topic(self) -> str:
+        """The section of the page that it belongs to."""
+        return self.runs[0].topic
 
     @property
     def seeds(self) -> str:
@@ -76,18 +85,36 @@ class Group:
 
 
 def make_groups(results: Sequence[Results]) -> list[Group]:
-    """Sorts runs into groups: by preset and variant, and by the settings in which runs of the same variant differ."""
-    kinds: dict[tuple[str, str], list[Results]] = {}
+    """Sorts runs into groups: by topic, preset and variant, and by the settings in which such runs still differ."""
+    kinds: dict[tuple[str, str, str], list[Results]] = {}
     order = list(VARIANTS)
-    for run in sorted(results, key=lambda run: (run.preset, _place(order, run.variant), run.variant, run.seed)):
-        kinds.setdefault((run.preset, run.variant), []).append(run)
-    several_presets = len({preset for preset, _ in kinds}) > 1
+    for run in sorted(
+        results, key=lambda run: (run.topic, run.preset, _place(order, run.variant), run.variant, run.seed)
+    ):
+        kinds.setdefault((run.topic, run.preset, run.variant), []).append(run)
     groups: list[Group] = []
-    for (preset, variant), runs in kinds.items():
-        label = VARIANT_LABELS.get(variant, variant) + (f", {preset}" if several_presets else "")
+    for (topic, preset, variant), runs in kinds.items():
+        known = MAZE_LABELS if runs[0].world.kind == "disco-maze" else VARIANT_LABELS
+        label = [known.get(variant, variant)]
+        if len({(other, name) for other, name, _ in kinds if other == topic}) > 1:
+            label.append(preset)
         for settings, members in _by_settings(runs).items():
-            groups.append(Group(", ".join([label, *settings]), preset, variant, members, len(groups)))
+            place = sum(group.topic == topic for group in groups)
+            groups.append(Group(", ".join([*label, *settings]), preset, variant, members, place))
     return groups
+
+
+def full_label(group: Group, groups: Sequence[Group]) -> str:
+    """What tells a group apart from others of any topic."""
+    return group.label if len(by_topic(groups)) == 1 else f"{group.label}, {group.topic}"
+
+
+def by_topic(groups: Sequence[Group]) -> dict[str, list[Group]]:
+    """The groups of each section of the page."""
+    topics: dict[str, list[Group]] = {}
+    for group in groups:
+        topics.setdefault(group.topic, []).append(group)
+    return topics
 
 
 def _place(order: list[str], variant: str) -> int:
@@ -117,20 +144,3 @@ def flat_settings(config: Config) -> dict[str, Any]:
             {f"{name}.{inner}": entry for inner, entry in value.items()} if isinstance(value, dict) else {name: value}
         )
     return flat
-
-
-def common_maze(groups: Sequence[Group]) -> tuple[int, int] | None:
-    """Size and step cap of the maze, if all runs were made in the same."""
-    mazes = {run.maze for group in groups for run in group.runs}
-    return mazes.pop() if len(mazes) == 1 else None
-
-
-@cache
-def scripted_coverage(maze: tuple[int, int], steps: int) -> dict[str, Floats]:
-    """Mean coverage of each scripted policy after 1, 2, ..., `steps` steps of an episode; the best policy first."""
-    size, cap = maze
-    curves = {}
-    for name in SCRIPTED_POLICIES:
-        means = run_scripted(name, size, cap, SCRIPTED_MAZES, SCRIPTED_SEED, range(1, steps + 1))
-        curves[name] = np.array([means[step] for step in range(1, steps + 1)])
-    return dict(sorted(curves.items(), key=lambda entry: -float(entry[1][-1])))

@@ -118,7 +118,7 @@ def table(head: Sequence[str], rows: Iterable[str]) -> str:
 
 
 def row(cells: Iterable[str], kind: str = "") -> str:
-    """A table's row of cells made by `text`, `code` or `bar`."""
+    """A table's row of cells made by `text`, `code`, `number` or `bar`."""
     return f'<tr class="{kind}">{"".join(cells)}</tr>' if kind else f"<tr>{''.join(cells)}</tr>"
 
 
@@ -129,6 +129,10 @@ def text(content: str) -> str:
 def code(content: str, *, wraps: bool = False) -> str:
     kind = "long" if wraps else "value"
     return f'<td class="{kind}"><code>{escape(content)}</code></td>'
+
+
+def number(content: str) -> str:
+    return f'<td class="value">{escape(content)}</td>'
 
 
 def bar(share: float | None, content: str) -> str:

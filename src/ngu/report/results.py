@@ -12,6 +12,8 @@ A results file says where its numbers come from, then gives them, one row per st
     # maze_step_cap: 500
     step,time,eval/explore/coverage@200,eval/explore/coverage@500
     0,1.2,0.01,0.01
+
+Instead of the maze, `# game: montezuma_revenge` names an Atari game, `# environment: CartPole-v1` one of Gymnasium's.
 """
 
 from __future__ import annotations
@@ -19,7 +21,6 @@ from __future__ import annotations
 import csv
 import io
 import math
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -31,7 +32,7 @@ from numpy.typing import NDArray
 from ngu.config import Config
 from ngu.errors import UserError
 from ngu.metrics import read_metrics
-from ngu.presets import PRESETS, preset
+from ngu.report.worlds import World
 from ngu.run_folder import RunFolder, replace_file
 
 Floats = NDArray[np.float64]
@@ -39,6 +40,8 @@ Floats = NDArray[np.float64]
 EXPORTED = (
     "eval/*",
     "env/coverage",
+    "env/score*",
+    "env/rooms*",
     "env/episode_length",
     "novelty/reward",
     "novelty/episodic",
@@ -50,11 +53,12 @@ EXPORTED = (
     "loss/rnd",
     "learner/updates",
     "speed/steps_per_second",
+    "speed/updates_per_second",
 )
 """The metrics that `write_results_csv` keeps unless told otherwise; a `*` at the end stands for any text."""
 
-_REQUIRED_KEYS = ("preset", "variant", "seed")
-_COVERAGE = re.compile(r"eval/([^/]+)/coverage@(\d+)")
+_LABELS = ("preset", "variant", "seed")
+"""What every header has."""
 
 
 @dataclass
@@ -70,8 +74,8 @@ class Results:
     """`command`, `commit`, `machine` and what else is known, as text."""
     rows: list[dict[str, float]]
     """In the order of `step`; each has `step`, `time` and the metrics measured there."""
-    maze: tuple[int, int] | None = None
-    """Size and step cap of the maze, where known."""
+    world: World = field(default_factory=lambda: World("disco-maze"))
+    """What it played in."""
     folder: RunFolder | None = None
     """Only a run's folder has a config and checkpoints."""
     notes: list[str] = field(default_factory=list)
@@ -80,6 +84,11 @@ class Results:
     @property
     def config(self) -> Config | None:
         return self.folder.config if self.folder else None
+
+    @property
+    def topic(self) -> str:
+        """What a section of the page is about: the preset for mazes, the game or environment for others."""
+        return self.preset if self.world.kind == "disco-maze" else self.world.title
 
     @property
     def steps(self) -> int:
@@ -105,15 +114,6 @@ class Results:
         """Every metric that was measured."""
         return {name for row in self.rows for name in row} - {"step", "time"}
 
-    def coverage_marks(self) -> dict[str, list[int]]:
-        """For each evaluated policy, after how many steps of an episode its coverage was measured."""
-        marks: dict[str, list[int]] = {}
-        for name in self.names():
-            if found := _COVERAGE.fullmatch(name):
-                marks.setdefault(found[1], []).append(int(found[2]))
-        # The exploratory policy first: its coverage is what the maze measures.
-        return {policy: sorted(marks[policy]) for policy in sorted(marks, reverse=True)}
-
 
 def read_run(path: Path) -> Results:
     """The measurements of a run's folder; a run that was killed, or has measured nothing yet, is no error."""
@@ -134,7 +134,7 @@ def read_run(path: Path) -> Results:
         seed=config.run.seed,
         origin=_origin_of(folder),
         rows=_merge(rows),
-        maze=(config.env.maze_size, config.env.maze_step_cap),
+        world=World.of(config.env),
         folder=folder,
         notes=notes,
     )
@@ -169,15 +169,13 @@ def write_results_csv(
     if not columns:
         why = results.notes[0] if results.notes else f"the run {run} measured none of {', '.join(wanted)}."
         raise UserError(f"there is nothing to export: {why}")
-    assert results.maze is not None
     header = {
         "preset": results.preset,
         "variant": results.variant,
         "seed": results.seed,
         **{key: results.origin.get(key, "unknown") for key in ("command", "commit", "ngu", "torch")},
         "machine": machine or results.origin.get("machine", "unknown"),
-        "maze_size": results.maze[0],
-        "maze_step_cap": results.maze[1],
+        **results.world.header,
     }
     text = io.StringIO()
     for key, value in header.items():
@@ -214,10 +212,15 @@ def read_results(path: Path) -> Results:
     header = {key.strip(): value.strip() for key, _, value in (comment.partition(":") for comment in comments)}
     table = csv.reader(line for line in lines if line.strip() and not line.startswith("#"))
     columns = next(table, [])
-    missing = [key for key in _REQUIRED_KEYS if key not in header]
-    if missing or columns[:1] != ["step"]:
-        lack = f"a line '# {missing[0]}: ...'" if missing else "a header that begins with 'step'"
-        raise UserError(f"{path} is not a results file, it lacks {lack}; export a run's results anew.")
+    try:
+        labels = {key: header[key] for key in _LABELS}
+        if columns[:1] != ["step"]:
+            raise _lacking(path, "a header that begins with 'step'")
+        seed, world = int(header["seed"]), World.from_header(header)
+    except KeyError as error:
+        raise _lacking(path, f"a line '# {error.args[0]}: ...'") from None
+    except ValueError:
+        raise UserError(f"the seed or maze in the header of the results file {path} is not a whole number.") from None
     rows = []
     for number, cells in enumerate(table, start=1):
         try:
@@ -231,29 +234,19 @@ def read_results(path: Path) -> Results:
             raise UserError(
                 f"row {number} of the results file {path} is damaged; export the run's results anew."
             ) from None
-    try:
-        seed, maze = int(header["seed"]), _maze_of(header)
-    except ValueError:
-        raise UserError(f"the seed or maze in the header of the results file {path} is not a whole number.") from None
     return Results(
         path=path,
-        preset=header["preset"],
-        variant=header["variant"],
+        preset=labels["preset"],
+        variant=labels["variant"],
         seed=seed,
-        origin={key: value for key, value in header.items() if key not in _REQUIRED_KEYS and value != "unknown"},
+        origin={key: value for key, value in header.items() if key not in labels and value != "unknown"},
         rows=sorted(rows, key=lambda row: row["step"]),
-        maze=maze,
+        world=world,
     )
 
 
-def _maze_of(header: dict[str, str]) -> tuple[int, int] | None:
-    """The maze's size and step cap: as the file says, or as its preset has them."""
-    if "maze_size" in header and "maze_step_cap" in header:
-        return int(header["maze_size"]), int(header["maze_step_cap"])
-    if header["preset"] in PRESETS:
-        env = preset(header["preset"]).env
-        return env.maze_size, env.maze_step_cap
-    return None
+def _lacking(path: Path, what: str) -> UserError:
+    return UserError(f"{path} is not a results file, it lacks {what}; export a run's results anew.")
 
 
 def read_sources(sources: Sequence[Path]) -> list[Results]:

@@ -14,8 +14,7 @@ from ngu.config import Config
 from ngu.metrics import explain
 from ngu.presets import PRESETS, VARIANTS, preset
 from ngu.report import markup
-from ngu.report.curves import PANELS
-from ngu.report.groups import Group, flat_settings
+from ngu.report.groups import Group, flat_settings, full_label
 from ngu.report.results import Results
 
 _ORIGIN_COLUMNS = ("command", "commit", "machine", "ngu", "torch", "python", "created")
@@ -52,7 +51,7 @@ def settings_section(groups: Sequence[Group]) -> str:
     for group, config in configs:
         rows, changed = _settings_rows(config)
         count = f"{changed} changed from the preset" if changed else "as in the preset"
-        title = f"All settings{f' of {group.label}' if len(configs) > 1 else ''} ({count})"
+        title = f"All settings{f' of {full_label(group, groups)}' if len(configs) > 1 else ''} ({count})"
         parts.append(markup.folded(title, markup.table(["setting", "value", "preset", "what it does"], rows)))
     return markup.section("settings", "Settings", *parts)
 
@@ -102,13 +101,13 @@ def origin_section(results: Sequence[Results]) -> str:
     return markup.section("origin", "Where the numbers come from", markup.table(head, rows))
 
 
-def glossary_section(results: Sequence[Results]) -> str:
+def glossary_section(results: Sequence[Results], shown: Sequence[str]) -> str:
     """The sentence for every metric that the page shows."""
     measured = set().union(*(run.names() for run in results))
-    shown = [metric for panel in PANELS for metric in panel.metrics] + list(_SHOWN_BESIDE_PANELS)
-    coverage = sorted(name for name in measured if name.startswith("eval/") and "/coverage@" in name)
     entries: dict[str, list[str]] = {}
-    for name in (*coverage, *(name for name in shown if name in measured)):
+    for name in dict.fromkeys((*shown, *_SHOWN_BESIDE_PANELS)):
+        if name not in measured:
+            continue
         try:
             entries.setdefault(explain(name), []).append(name)
         except ValueError:  # a results file may hold a metric that this version does not know

@@ -15,6 +15,7 @@ from html import escape
 from typing import Any
 
 import matplotlib
+import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator, NullFormatter, PercentFormatter
@@ -104,6 +105,17 @@ def steps_axis(ax: Axes, end: float) -> None:
     ax.set_xlim(0, max(end, 1.0))
     ax.xaxis.set_major_locator(MaxNLocator(5))
     ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _position: short_number(value)))
+
+
+def frames_axis(ax: Axes, frames_per_step: int, theme: Theme) -> None:
+    """A second horizontal axis under that of agent steps: the console's frames."""
+    both_ways = (lambda steps: np.multiply(steps, frames_per_step), lambda count: np.divide(count, frames_per_step))
+    frames = ax.secondary_xaxis(-0.22, functions=both_ways)
+    frames.xaxis.set_major_locator(MaxNLocator(5))
+    frames.xaxis.set_major_formatter(FuncFormatter(lambda value, _position: short_number(value)))
+    frames.set_xlabel(f"frames ({frames_per_step} in a step)", color=theme.muted)
+    frames.tick_params(colors=theme.muted, length=3)
+    frames.spines["bottom"].set_color(theme.muted)
 
 
 def log_axis(ax: Axes) -> None:

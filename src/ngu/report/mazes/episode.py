@@ -1,8 +1,4 @@
-"""Plays episodes with a run's newest checkpoint and keeps what the pictures show.
-
-Everything happens on the CPU, with the weights and the statistics of RND's error that the checkpoint holds. Nothing of
-the run is changed.
-"""
+"""Plays episodes in mazes with a run's newest checkpoint and keeps what the pictures show; see `playing.py`."""
 
 from __future__ import annotations
 
@@ -16,14 +12,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ngu.actor import Actor
-from ngu.agent import load_policy, make_actor
-from ngu.checkpoint import load_newest
 from ngu.config import Config
 from ngu.config_reading import with_overrides
 from ngu.envs import DiscoMaze
 from ngu.envs.make import make_environment
-from ngu.errors import UserError, unknown_name
-from ngu.novelty.lifelong import clipped_modulator
+from ngu.report.playing import Player, episodic_part
 from ngu.report.results import Floats
 from ngu.run_folder import RunFolder
 
@@ -139,76 +132,42 @@ def play_evaluation(run: Path) -> Played:
     return play(run, episodes=count, seed=config.evaluation.seed)
 
 
-def play(run: Path, *, episodes: int, seed: int, policy: str = "explore") -> Played:
+def play(run: Path, *, episodes: int, seed: int, policy: str = "explore", steps: int | None = None) -> Played:
     """Plays one episode in each of `episodes` mazes; the same seed gives the same mazes.
 
-    `policy` is "explore" (beta_{N-1}) or "exploit" (beta_0); they are the same when N = 1.
+    `policy` is "explore" (beta_{N-1}) or "exploit" (beta_0); they are the same when N = 1. No episode is played for
+    longer than in the run's evaluations, nor for more than `steps` steps if they are given.
     """
-    if policy not in ("explore", "exploit"):
-        raise UserError(unknown_name(f"the policy {policy}", policy, ("explore", "exploit")))
-    folder = RunFolder.open(run)
-    config = _for_playing(folder.config)
-    checkpoint = load_newest(folder.checkpoints, without=("replay",))
-    env = make_environment(config, episodes, _CPU)
-    if not isinstance(env, DiscoMaze):
-        raise UserError(f"episodes are drawn of mazes, and {config.env.name} is none.")
-    mixture = config.mixture.num_mixtures - 1 if policy == "explore" else 0
-    actor = _trained_actor(config, env, mixture, checkpoint.state)
-    actor.generator.manual_seed(seed)
-    return Played(
-        _collect(config, env, actor, seed), config.evaluation.max_steps, checkpoint.step, checkpoint.passed_over
-    )
-
-
-def _for_playing(config: Config) -> Config:
-    """The run's config on the CPU, in full precision, with fewer mazes made ahead, and no step after the cap."""
-    cap = config.env.maze_step_cap or config.evaluation.max_steps
-    steps = min(cap, config.evaluation.max_steps)
-    return with_overrides(
-        config,
-        {
-            "run.device": "cpu",
-            "run.precision": "fp32",
-            "run.compile": False,
-            "env.maze_pool": min(config.env.maze_pool, _MOST_MAZES_MADE_AHEAD),
-            "evaluation.max_steps": steps,
-            "evaluation.marks": [mark for mark in config.evaluation.marks if mark <= steps],
-        },
-    )
-
-
-def _trained_actor(config: Config, env: DiscoMaze, mixture: int, state: dict[str, Any]) -> Actor:
-    """An actor with the weights of a checkpoint and its statistics of RND's error, all environments at their start."""
-    learner, statistics = load_policy(config, env, state, _CPU)
-    envs = env.num_envs
-    policies, epsilons = torch.full((envs,), mixture), torch.full((envs,), config.evaluation.epsilon)
-    actor = make_actor(config, env, learner, policies, epsilons, torch.Generator())
-    actor.novelty.restart(learner.novelty, statistics)
-    return actor
+    player = Player.load(run, policy)
+    config = player.config
+    ahead = min(config.env.maze_pool, _MOST_MAZES_MADE_AHEAD)
+    env = make_environment(with_overrides(config, {"env.maze_pool": ahead}), episodes, _CPU)
+    assert isinstance(env, DiscoMaze)
+    longest = min(config.env.maze_step_cap or config.evaluation.max_steps, config.evaluation.max_steps)
+    longest = longest if steps is None else min(longest, steps)
+    played = _collect(config, env, player.actor(env, seed), seed, longest)
+    return Played(played, longest, player.checkpoint.step, player.checkpoint.passed_over)
 
 
 @torch.no_grad()
-def _collect(config: Config, env: DiscoMaze, actor: Actor, seed: int) -> list[Episode]:
+def _collect(config: Config, env: DiscoMaze, actor: Actor, seed: int, longest: int) -> list[Episode]:
     """Steps all environments until the first episode of each has ended, and takes these apart."""
     step = actor.reset(seed)
     walls = env.walls.clone()
-    length = torch.full((env.num_envs,), config.evaluation.max_steps)
+    length = torch.full((env.num_envs,), longest)
     hit_wall = torch.zeros_like(step.terminated)
     running = torch.ones_like(step.first)
     tracks = _Tracks()
-    for time in range(config.evaluation.max_steps + 1):
+    for time in range(longest + 1):
         if time:
             step = actor.step()
-        # r_i = r_episodic * clip(alpha), and RND alone has no episodic part.
-        modulation = clipped_modulator(actor.alpha, config.novelty.max_modulation)
-        episodic = actor.intrinsic / modulation if config.novelty.episodic else torch.zeros_like(actor.intrinsic)
         tracks.add(
             observation=step.observation,
             position=env.position,
             coverage=step.info["coverage"],
             reward=actor.intrinsic,
             alpha=actor.alpha,
-            episodic=episodic,
+            episodic=episodic_part(config, actor),
         )
         ended = running & step.ended
         length[ended] = time

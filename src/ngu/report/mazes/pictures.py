@@ -11,8 +11,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
-from ngu.report.episode import Episode, Played
-from ngu.report.groups import scripted_coverage
+from ngu.report.mazes.coverage import scripted_coverage
+from ngu.report.mazes.episode import Episode, Played
 from ngu.report.style import ALPHA, INTRINSIC, Label, Theme, label_ends, share_axis, style_axes
 
 WALL = (168, 174, 182)
@@ -80,6 +80,16 @@ def _draw_visit_scale(figure: Figure, ax: Axes, theme: Theme) -> None:
     bar.set_label("order in which cells were reached", color=theme.muted, labelpad=-12)
     bar.ax.tick_params(colors=theme.muted, length=3)
     bar.outline.set_visible(False)
+
+
+def poster_figure(played: Played, maze: tuple[int, int], theme: Theme) -> Figure:
+    """A maze as the agent sees it, its way through it, and its coverage beside that of scripted policies."""
+    figure = Figure(figsize=(13.0, 3.6))
+    left, middle, right = figure.subplots(1, 3, width_ratios=(1.1, 1.1, 1.75))
+    draw_observation(left, played.typical, theme)
+    draw_map(middle, played.typical, theme)
+    draw_within_episode(right, played, maze, theme)
+    return figure
 
 
 def within_episode_figure(played: Played, maze: tuple[int, int], theme: Theme) -> Figure:
