@@ -82,7 +82,7 @@ class HostedBenchmark:
     num_envs: int
     groups: int
     emulator_threads: int
-    """Threads, or worker processes, that step the environments."""
+    """Threads, or worker processes, that step the environments of each group."""
     pytorch_threads: int
     num_mixtures: int
     frames_per_step: int | None
@@ -95,7 +95,7 @@ class HostedBenchmark:
     build_seconds: float
     """Making the agent, its emulators above all."""
     reset_seconds: float
-    """The first, seeded reset of all environments."""
+    """The first, seeded reset of all environments, and the first step."""
     bare_lock_step: BareRate
     """All environments as one batch, the last waited for."""
     bare_overlapped: list[BareRate]
@@ -285,9 +285,11 @@ def _changed(config: Config, used: Config) -> dict[str, tuple[float, float]]:
 
 
 def _emulator_threads(config: Config) -> int:
+    """As `make_environment` divides the cores among the groups: threads are shared, worker processes are not."""
     env = config.env
     in_threads = env.name == "atari" and env.backend == "vector"
-    return min((env.threads if in_threads else env.workers) or cores(), env.num_envs)
+    number = (env.threads or cores()) if in_threads else max((env.workers or cores()) // env.groups, 1)
+    return min(number, env.num_envs // env.groups)
 
 
 def _device_name(device: torch.device) -> str:

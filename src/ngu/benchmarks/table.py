@@ -35,10 +35,12 @@ def table(result: HostedBenchmark) -> str:
 
 
 def _title(result: HostedBenchmark) -> str:
-    groups = f"{result.groups} groups" if result.groups > 1 else "1 group"
+    groups = f"{result.groups} groups with {result.emulator_threads} emulator threads each"
+    if result.groups == 1:
+        groups = f"1 group with {result.emulator_threads} emulator threads"
     lines = [
         f"{result.preset}, {result.variant}, {result.environment}, {result.device}, {result.precision}, "
-        f"{result.cores} cores, {result.num_envs} environments in {groups}, {result.emulator_threads} emulator threads",
+        f"{result.cores} cores, {result.num_envs} environments in {groups}",
         f"N = {result.num_mixtures}; a replay of {result.memory.replay_capacity:,} transitions; made in "
         f"{result.build_seconds:.1f} s, reset in {result.reset_seconds:.1f} s",
     ]
@@ -69,7 +71,9 @@ def _bare(result: HostedBenchmark) -> str:
         ]
         for name, rate in measured
     ]
-    return _aligned([heads, *rows])
+    rates = [rate.env_steps_per_second for rate in result.bare_overlapped]
+    varied = f"in this run the bare emulator's rate varied from {min(rates):,.0f} to {max(rates):,.0f} env steps/s"
+    return f"{_aligned([heads, *rows])}\n{varied}"
 
 
 def _agent(result: HostedBenchmark) -> str:
