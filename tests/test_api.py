@@ -10,6 +10,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
+import torch
 
 import ngu
 from ngu.envs.workers import WorkerEnvironments
@@ -25,11 +26,11 @@ SMALL = {
     "network.lstm_size": 16,
     "network.dueling_size": 16,
     "replay.capacity": 4000,
-    "replay.min_sequences": 20,
+    "replay.min_sequences": 4,
     "learner.batch_size": 4,
     "learner.replay_ratio": 2.0,
     "evaluation.num_envs": 2,
-    "evaluation.max_steps": 20,
+    "evaluation.max_steps": 10,
     "evaluation.period": 0,
 }
 
@@ -137,3 +138,44 @@ def test_an_environment_registered_in_the_script_reaches_the_workers() -> None:
         assert line["env/restarts"] == 0
     finally:
         del gymnasium.registry["test/Corridor-v0"]
+
+
+def test_groups_have_statistics_of_their_own() -> None:
+    """Each group's actor has its own memories, copies of f and running averages, of its own environments alone."""
+    with ngu.NGU("gym", overrides={**SMALL, "env.groups": 2}) as agent:
+        agent.learn(200, progress=False)
+        groups = [actor.novelty for actor in agent._training.runner.agent.actors]
+        assert [group.num_envs for group in groups] == [2, 2]
+        assert groups[0].snapshots is not groups[1].snapshots
+        weights, means = zip(
+            *((group.moments.weight.item(), group.moments.mean.item()) for group in groups), strict=True
+        )
+        assert weights == (100 + 2, 100 + 2)  # the first observations count, too
+        assert means[0] != means[1] > 0
+        before = [(*weights, *means)]
+        agent.evaluate()
+        assert before == [(*weights, *(group.moments.mean.item() for group in groups))]
+
+
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [
+        ("gym", {"env.groups": 2}),
+        ("atari-cpu", {"env.game": "breakout", "env.max_frames": 100, "env.num_envs": 2, "replay.trace_length": 10,
+                       "replay.period": 5, "replay.capacity": 1000, "network.filters": (4, 4, 4),
+                       "novelty.filters": (4, 4, 4), "learner.replay_ratio": 0.5}),
+    ],
+)  # fmt: skip
+def test_the_same_seed_gives_the_same_weights_with_environments_on_the_host(
+    name: str, settings: dict[str, Any]
+) -> None:
+    def weights(seed: int) -> list[torch.Tensor]:
+        with ngu.NGU(name, overrides={**SMALL, **settings, "run.seed": seed}) as agent:
+            agent.learn(160, progress=False)
+            learner = agent._training.runner.agent.learner
+            assert learner.updates > 0
+            return [*learner.network.parameters(), *learner.novelty.parameters()]
+
+    one, again, other = weights(3), weights(3), weights(4)
+    assert all(torch.equal(a, b) for a, b in zip(one, again, strict=True))
+    assert not all(torch.equal(a, b) for a, b in zip(one, other, strict=True))

@@ -10,12 +10,13 @@ import subprocess
 import sys
 import textwrap
 import xml.etree.ElementTree as ElementTree
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
-from test_presets import COMMON_TABLE, DISCO_MAZE_TABLE
+from test_presets import ATARI_TABLE, COMMON_TABLE, DISCO_MAZE_TABLE
 
 from ngu.cli import COMMANDS
 from ngu.config import Config
@@ -30,6 +31,10 @@ GROUPS = [name for name in Config.__dataclass_fields__ if name not in ("preset",
 
 REFERENCE = re.compile(r"`((?:src|tests|docs|examples)/[\w/.]+?\.py)(?:::([\w.]+))?`")
 FIELD = re.compile(rf"`((?:{'|'.join(GROUPS)})\.\w+)`(?: = `([^`]+)`)?")
+CELL = re.compile(r"(?<!\\)\|")
+PRESET = re.compile(r"preset `([\w-]+)`")
+PRESETS_OF_PAGES = {"atari": "atari", "your-environment": "gym"}
+"""Page -> the preset whose values it names; the others name those of `disco-maze`."""
 BLOCK = re.compile(r"^```(\w+)( title=\"[^\"]+\")?\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
@@ -103,14 +108,32 @@ def test_every_place_in_the_code_that_is_named_exists(page: Path) -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_every_setting_that_is_named_exists_and_has_that_value(page: Path) -> None:
-    """Values stand as `group.field` = `value`; they are those of the paper's preset."""
-    config = preset("disco-maze")
-    for name, value in FIELD.findall(page.read_text(encoding="utf-8")):
+    usual = PRESETS_OF_PAGES.get(page.stem, "disco-maze")
+    for name, value, chosen in settings_named(page.read_text(encoding="utf-8"), usual):
         if name.endswith(".py"):
             continue
+        config = preset(chosen)
         group, _, field = name.partition(".")
         assert field in getattr(config, group).__dataclass_fields__, name
-        assert not value or value == in_words(getattr(getattr(config, group), field)), name
+        assert not value or value == in_words(getattr(getattr(config, group), field)), f"{name} of {chosen}"
+
+
+def settings_named(text: str, usual: str) -> Iterator[tuple[str, str, str]]:
+    """Setting, value and preset: values stand as `group.field` = `value`, or only the setting is named.
+
+    They are the usual preset's, or, in a column of a table whose head names a preset, that one's.
+    """
+    columns: list[str] = []
+    for line in text.splitlines():
+        if not line.startswith("|"):
+            columns = []
+            yield from ((name, value, usual) for name, value in FIELD.findall(line))
+            continue
+        cells = CELL.split(line)
+        if not columns:
+            columns = [found.group(1) if (found := PRESET.search(cell)) else usual for cell in cells]
+        for cell, chosen in zip(cells, columns, strict=True):
+            yield from ((name, value, chosen) for name, value in FIELD.findall(cell))
 
 
 def in_words(value: Any) -> str:
@@ -125,14 +148,17 @@ def test_the_check_of_names_can_fail() -> None:
     assert "retrace_target" not in names_in(ROOT / "src/ngu/retrace.py")
     assert REFERENCE.findall("see `src/ngu/retrace.py::reverse_scan`") == [("src/ngu/retrace.py", "reverse_scan")]
     assert FIELD.findall("`replay.period` = `50`, `run.seed`") == [("replay.period", "50"), ("run.seed", "")]
+    table = "`run.seed`\n| a \\| b | preset `atari` |\n| --- | --- |\n| `run.seed` | `run.seed` = `0` |\n\n`run.seed`"
+    named = [("run.seed", value, chosen) for value, chosen in [("", "gym"), ("", "gym"), ("0", "atari"), ("", "gym")]]
+    assert list(settings_named(table, "gym")) == named
 
 
 def test_the_paper_is_mapped_whole() -> None:
-    """Every section that the map promises, and every line of both tables, with the setting that holds it."""
+    """Every section that the map promises, and every line of the tables, with the setting that holds it."""
     page = (DOCS / "paper-map.md").read_text(encoding="utf-8")
     for heading in ("Section 2", "Section 3", "Appendix A", "Appendix E", "Appendix F", "F.2", "F.3", "F.4"):
         assert re.search(rf"^##+ {re.escape(heading)}", page, re.MULTILINE), heading
-    for setting, printed in (DISCO_MAZE_TABLE | COMMON_TABLE).values():
+    for setting, printed in [*DISCO_MAZE_TABLE.values(), *COMMON_TABLE.values(), *ATARI_TABLE.values()]:
         if not isinstance(printed, tuple | str):
             assert re.search(rf"`{re.escape(setting)}` = `", page), setting
     rows = [line for line in page.splitlines() if line.startswith("| ") and not line.startswith("| ---")]

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import importlib.util
+import os
+import re
+import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -26,7 +29,8 @@ def load(name: str) -> ModuleType:
 
 
 def test_every_example_is_tested() -> None:
-    assert {path.stem for path in EXAMPLES.glob("*.py")} == {"custom_config", "disco_maze", "intrinsic_reward_with_ppo"}
+    names = {"custom_config", "disco_maze", "goal_mountain_car", "intrinsic_reward_with_ppo"}
+    assert {path.stem for path in EXAMPLES.glob("*.py")} == names
 
 
 def test_disco_maze(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -64,6 +68,37 @@ def test_custom_config_from_a_file(tmp_path: Path) -> None:
     path.write_text("[env]\nmaze_size = 5\n[evaluation]\nnum_envs = 4\n")
     agent = example.main(tyro.cli(example.Settings, args=["--config", str(path), "--steps", "320"]))
     assert (agent.config.env.maze_size, agent.config.mixture.num_mixtures) == (5, 1)
+
+
+def test_goal_mountain_car() -> None:
+    """As a script: its environment is defined there, and worker processes do not run the script again."""
+    command = [sys.executable, "-W", "error", str(EXAMPLES / "goal_mountain_car.py")]
+    command += ["--steps", "4000", "--num-envs", "8", "--seed", "1"]
+    surroundings = {**os.environ, "OMP_NUM_THREADS": "1"}
+    answer = subprocess.run(command, env=surroundings, capture_output=True, text=True, timeout=120, check=False)
+    assert answer.returncode == 0, answer.stderr
+    printed = dict(line.rpartition(": ")[::2] for line in answer.stdout.splitlines())
+    assert 0 <= float(printed["eval/exploit/score"]) <= 100
+    assert -1 < float(printed["eval/explore/farthest"]) <= 1
+    assert 0 < float(printed["eval/exploit/length"]) <= 200
+    assert re.fullmatch(r"after \d+ steps", answer.stdout.splitlines()[-1].partition(":")[0])
+    assert "Warning" not in answer.stderr
+
+
+def test_goal_mountain_car_is_paid_at_the_goal_alone() -> None:
+    example = load("goal_mountain_car")
+    env = example.make_environment()
+    assert env.observation_space.contains(env.reset(seed=0)[0])
+    rewards, velocity, terminated = [], 0.0, False
+    while not terminated:
+        # With the speed it has, whichever way that is: it swings up.
+        observation, reward, terminated, truncated, info = env.step(2 if velocity >= 0 else 0)
+        velocity = observation[1]
+        assert not truncated
+        rewards.append(reward)
+    assert rewards == [0.0] * (len(rewards) - 1) + [100.0]
+    assert info["farthest"] == pytest.approx(observation[0])
+    assert abs(observation).max() <= 1
 
 
 def test_ppo_sees_more_of_mountain_car_with_the_intrinsic_reward(capsys: pytest.CaptureFixture[str]) -> None:
