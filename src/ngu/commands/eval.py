@@ -115,7 +115,8 @@ def evaluate(config: Config, checkpoint: Checkpoint, *, to_the_end: bool = False
         sample.close()
     if to_the_end and sample.spec.max_episode_steps:
         config = _cut_after(config, sample.spec.max_episode_steps)
-        print(f"episodes of up to {config.evaluation.max_steps:,} steps are played to their end", file=sys.stderr)
+        longest = f"{config.evaluation.max_steps:,} steps"
+        print(f"episodes of up to {longest} are played to their end; --steps cuts them", file=sys.stderr)
     evaluator = Evaluator(config, learner, device)
     results: dict[str, dict[str, float]] = {}
     try:

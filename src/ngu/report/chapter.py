@@ -23,7 +23,7 @@ class Chapter(Protocol):
     """The part of a page about runs in environments of one kind."""
 
     @property
-    def subject(self) -> str:
+    def subjects(self) -> list[str]:
         """What the agents play, for the page's title."""
         ...
 

@@ -56,7 +56,7 @@ def _chapters(groups: Sequence[Group]) -> list[Chapter]:
 
 
 def _page(results: Sequence[Results], groups: Sequence[Group], chapters: Sequence[Chapter]) -> str:
-    title = f"Never Give Up on {listing([chapter.subject for chapter in chapters])}"
+    title = f"Never Give Up on {listing([subject for chapter in chapters for subject in chapter.subjects])}"
     notes = [markup.paragraph(note, "note") for note in _notes(results)]
     parts = [f"<header><h1>{escape(title)}</h1>"]
     for chapter in chapters:

@@ -60,9 +60,8 @@ class GameChapter:
         self.topics = by_topic(groups)
 
     @property
-    def subject(self) -> str:
-        names = list(self.topics)
-        return listing(names) if len(names) <= 3 else f"{len(names)} games"
+    def subjects(self) -> list[str]:
+        return list(self.topics) if len(self.topics) <= 3 else [f"{len(self.topics)} games"]
 
     def lead(self) -> str:
         run = only_run(self.groups)
@@ -70,13 +69,15 @@ class GameChapter:
             frames = run.world.frames_per_step
             length = f"{run.steps:,} agent steps" + (f" ({run.steps * frames:,} frames)" if frames else "")
             text = (
-                f"How well an agent plays {self.subject} after {length} of training: preset {run.preset}, variant "
-                f"{run.variant}, seed {run.seed}."
+                f"How well an agent plays {listing(self.subjects)} after {length} of training: preset {run.preset}, "
+                f"variant {run.variant}, seed {run.seed}."
             )
         else:
             runs = sum(len(group.runs) for group in self.groups)
             compared = "; ".join(f"{full_label(group, self.groups)}: {group.seeds}" for group in self.groups)
-            text = f"How well {runs} agents play {self.subject} ({presets(self.groups)}). {sentence(compared)}."
+            text = (
+                f"How well {runs} agents play {listing(self.subjects)} ({presets(self.groups)}). {sentence(compared)}."
+            )
         if any(_has_both(group) for group in self.groups):
             text += (
                 " The policy exploit wants the game's reward alone; explore is the one that wants novelty most. Both "

@@ -29,7 +29,7 @@ from ngu.report.results import Floats
 from ngu.report.style import ALPHA, short_number
 from ngu.report.wording import plain_number
 
-_MOST_FRAMES = 500
+_MOST_FRAMES = 501
 """Of a longer episode only every second (third, ...) step is shown, so that files stay small."""
 _SCREEN_WIDTH, _SCREEN_HEIGHT = 480, 420
 """Screens are enlarged by a whole number to fit into this, or shrunk."""

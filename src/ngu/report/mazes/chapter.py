@@ -52,10 +52,10 @@ class MazeChapter:
         self.groups = groups
 
     @property
-    def subject(self) -> str:
+    def subjects(self) -> list[str]:
         mazes = {run.world.maze for group in self.groups for run in group.runs if run.world.maze}
         sizes = {maze[0] for maze in mazes}
-        return World("disco-maze", maze=mazes.pop() if len(sizes) == 1 else None).title
+        return [World("disco-maze", maze=mazes.pop() if len(sizes) == 1 else None).title]
 
     def lead(self) -> str:
         run = only_run(self.groups)
