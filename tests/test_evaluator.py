@@ -155,3 +155,21 @@ def test_held_out_mazes_are_not_those_of_training() -> None:
     assert isinstance(held_out, DiscoMaze)
     assert isinstance(training, DiscoMaze)
     assert not torch.equal(held_out.walls, training.walls)
+
+
+def test_episodes_on_the_host_end_an_evaluation_early_and_keep_their_marks() -> None:
+    """CartPole falls within some 20 steps here; what it measured then holds for later marks."""
+    config = make_tiny_config(
+        env__name="gym", env__id="CartPole-v1", env__workers=1, evaluation__max_steps=400, evaluation__marks=(5, 400)
+    )
+    runner = LocalRunner(config, CPU)
+    evaluator = Evaluator(config, runner.agent.learner, CPU)
+    try:
+        metrics = evaluate(runner, evaluator)
+        assert evaluator.env.num_envs == 4
+        assert metrics["eval/explore/score@5"] == 5.0
+        assert 5 < metrics["eval/explore/score@400"] == metrics["eval/explore/return"] == metrics["eval/explore/length"]
+        assert evaluate(runner, evaluator) == metrics, "held out: the same again"
+    finally:
+        evaluator.env.close()
+        runner.close()

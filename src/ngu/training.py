@@ -195,7 +195,7 @@ class Training:
         self._write(writer, values)
         if progress:
             progress.update(self.runner.steps, self.runner.agent.learner.updates, values)
-            shown = ", ".join(f"{name.removeprefix('eval/')} {value:.3g}" for name, value in values.items())
+            shown = ", ".join(f"{name.removeprefix('eval/')} {_number(value)}" for name, value in values.items())
             progress.note(f"evaluation at {self.runner.steps:,} steps: {shown}")
         return values
 
@@ -228,6 +228,10 @@ class Training:
         finally:
             for number, handler in previous.items():
                 signal.signal(number, handler)
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
 
 
 def _networks(state: dict[str, Any]) -> dict[str, Any]:

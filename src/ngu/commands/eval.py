@@ -97,16 +97,10 @@ def evaluate(config: Config, checkpoint: Checkpoint, *, to_the_end: bool = False
     `to_the_end`: no episode is cut but by the environment, if it has a limit of its own.
     """
     from ngu.agent import load_policy
-    from ngu.envs.atari_game import ROOM_READERS
-    from ngu.envs.atari_games import check_game
     from ngu.envs.make import make_environment
     from ngu.evaluator import Evaluator
     from ngu.machine import resolve_device
 
-    if config.env.name == "atari" and check_game(config.env.game) in ROOM_READERS:
-        config = with_overrides(
-            config, {"env.backend": "workers"}
-        )  # they read the console's memory, so rooms are known
     device = resolve_device(config.run.device)
     sample = make_environment(config, 1, device)
     try:

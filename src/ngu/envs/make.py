@@ -7,6 +7,7 @@ import os
 import torch
 
 from ngu.config import Config
+from ngu.config_reading import with_overrides
 from ngu.envs.protocol import EnvironmentBatch
 from ngu.errors import UserError
 
@@ -55,6 +56,16 @@ def make_environment(config: Config, num_envs: int, device: torch.device, share:
         timeout=env.worker_timeout,
         max_restarts=env.max_restarts,
     )
+
+
+def measuring_rooms(config: Config) -> Config:
+    """The same environments in worker processes where a game has rooms: only those read the console's memory."""
+    from ngu.envs.atari_game import ROOM_READERS
+    from ngu.envs.atari_games import check_game
+
+    if config.env.name == "atari" and check_game(config.env.game) in ROOM_READERS:
+        return with_overrides(config, {"env.backend": "workers"})
+    return config
 
 
 def cores() -> int:
