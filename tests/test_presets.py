@@ -212,6 +212,9 @@ def test_the_variants_are_the_papers_baselines() -> None:
     assert (random.episodic, random.lifelong, random.controllable_states) == (True, True, "random")
     assert not preset("disco-maze", "rnd-only").novelty.episodic
     assert not preset("disco-maze", "no-rnd").novelty.lifelong
+    r2d2 = preset("atari", "r2d2-retrace")
+    assert (r2d2.mixture.num_mixtures, r2d2.mixture.beta, r2d2.mixture.discount_max) == (1, 0.0, 0.997)
+    assert (r2d2.novelty.episodic, r2d2.novelty.lifelong) == (False, False)
 
 
 def test_the_default_config_is_the_first_preset() -> None:
