@@ -44,7 +44,8 @@ class Agent:
         size = envs // groups
         batches: list[EnvironmentBatch] = []
         try:
-            batches += [make_environment(config, size, device, share=groups) for _ in range(groups)]
+            # A replay that does not fit is refused before the other groups' emulators are made, which takes long.
+            batches.append(make_environment(config, size, device, share=groups))
             learner = make_learner(config, batches[0], device)
             place = device if config.replay.place == "device" else torch.device("cpu")
             replay = SequenceReplay(
@@ -55,6 +56,7 @@ class Agent:
                 place,
                 make_generator(seed, "replay", place),
             )
+            batches += [make_environment(config, size, device, share=groups) for _ in range(1, groups)]
         except BaseException:
             for batch in batches:
                 batch.close()

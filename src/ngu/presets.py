@@ -186,8 +186,8 @@ _ATARI: Mapping[str, Any] = {
 }
 
 # The same agent, for what one GPU node does in half an hour. What differs: more updates for each step collected, since
-# the GPU has the time, with target and actor networks that follow sooner; evaluations that end after five minutes of
-# game; no replay in checkpoints, since 35 GB take minutes to write.
+# the GPU has the time, with a target network that follows sooner; evaluations that end after five minutes of game; one
+# checkpoint, at the end, without replay, since 35 GB take minutes to write.
 _ATARI_NODE: Mapping[str, Any] = {
     **_ATARI,
     "learner.replay_ratio": 8.0,

@@ -61,6 +61,7 @@ class Training:
         self.notes: list[str] = []
         """Sentences to show to the user before training goes on."""
         self._stop = threading.Event()
+        self._restarts_told = 0
 
     @classmethod
     def start(cls, config: Config) -> Self:
@@ -127,7 +128,7 @@ class Training:
             evaluated = runner.steps
             while runner.steps < total and not self._stop.is_set():
                 before = runner.steps
-                runner.advance()
+                self._advance(progress)
                 steps = runner.steps
                 if progress:
                     progress.update(steps, runner.agent.learner.updates)
@@ -174,6 +175,14 @@ class Training:
             self.folder, start_step=self.runner.steps, tensorboard=settings.tensorboard, wandb=settings.wandb
         )
 
+    def _advance(self, progress: Progress | None) -> None:
+        """One step; if the environments fail for good, what was learned is saved first."""
+        try:
+            self.runner.advance()
+        except UserError:
+            self._save(progress)
+            raise
+
     def _log(self, writer: MetricsWriter | None, progress: Progress | None) -> None:
         runner = self.runner
         values = runner.pop_statistics()
@@ -182,6 +191,9 @@ class Training:
             values["speed/steps_per_second"] = progress.steps_per_second
             values["speed/updates_per_second"] = progress.updates_per_second
         self._write(writer, values)
+        if progress and runner.restarts > self._restarts_told:
+            progress.note(f"worker processes restarted so far: {runner.restarts}; {' '.join(runner.restart_reasons)}")
+            self._restarts_told = runner.restarts
         if values["learner/skipped_in_a_row"] >= self.config.learner.max_skipped_updates:
             self._save(progress)
             where = f"; the last good state is in {self.folder.checkpoints}" if self.folder else ""

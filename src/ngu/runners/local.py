@@ -114,10 +114,20 @@ class LocalRunner:
     def pop_statistics(self) -> dict[str, float]:
         """Metrics since the last call."""
         self.settle()
-        restarts = sum(getattr(actor.env, "restarts", 0) for actor in self.agent.actors)
-        counted = {"env/restarts": float(restarts)} if self.config.env.name != "disco-maze" else {}
+        counted = {"env/restarts": float(self.restarts)} if self.config.env.name != "disco-maze" else {}
         agent = self.agent
         return pop_statistics(agent.actors) | agent.learner.pop_statistics() | agent.replay.statistics() | counted
+
+    @property
+    def restarts(self) -> int:
+        """Worker processes replaced since the start."""
+        return sum(getattr(actor.env, "restarts", 0) for actor in self.agent.actors)
+
+    @property
+    def restart_reasons(self) -> list[str]:
+        """Why, in each group, the last of them was."""
+        reasons = [getattr(actor.env, "restart_reason", "") for actor in self.agent.actors]
+        return [reason for reason in reasons if reason]
 
     def close(self) -> None:
         """Ends the environments' threads and processes."""
