@@ -122,7 +122,7 @@ def test_a_games_page_has_its_own_parts_and_none_of_the_mazes(page: Page) -> Non
 
 def test_steps_and_frames_are_both_named(page: Page) -> None:
     assert "after 200 agent steps (800 frames) of training" in page.text
-    assert page.text.count("frames (4 in a step)") == 2  # score and human-normalised score
+    assert page.text.count("frames (4 in a step)") == 3  # score, human-normalised score, rooms
     assert page.text.count("agent steps (4 frames each)") >= 7
     cards = {what: (number, small) for what, number, small in _cards(page)}
     assert cards["agent steps"] == ("200", "800 frames")
@@ -140,7 +140,9 @@ def test_both_policies_stand_beside_the_published_players(runs: Path, page: Page
         score, human = values[f"eval/{policy}/score"], values[f"eval/{policy}/human_normalised"]
         assert human == pytest.approx(human_normalised("montezuma_revenge", score))
         assert page.cells(f"agent, {policy}")[1:3] == [f"{score:g}", f"{human:.1f}\N{NO-BREAK SPACE}%"]
-        assert page.cells(f"agent, {policy}")[3] == "20"  # every episode was cut there
+        rooms, length = page.cells(f"agent, {policy}")[3:5]
+        assert rooms == f"{values[f'eval/{policy}/rooms']:g}"
+        assert length == "20"  # every episode was cut there
     assert page.cells("human tester")[1:3] == [f"{facts.human:,.0f}", "100.0\N{NO-BREAK SPACE}%"]
     assert page.cells("random player")[1:3] == ["0", "0.0\N{NO-BREAK SPACE}%"]
 
@@ -481,7 +483,8 @@ def test_runs_are_grouped_by_game_and_variant(results: Path, tmp_path: Path) -> 
     assert "Score in evaluation (dashed: explore)" in page.text
     with Image.open(tmp_path / "page.png") as beside:
         width, height = beside.size
-    assert width == pytest.approx(height * 2 * 5.6 / (2 * 3.75), rel=0.02)  # two rows of two panels
+    # Two rows of three panels: one game has rooms.
+    assert width == pytest.approx(height * 3 * 5.6 / (2 * 3.75), rel=0.02)
     write_figure([results], tmp_path / "figure.png")
     assert (tmp_path / "figure.png").read_bytes() == (tmp_path / "page.png").read_bytes()
 

@@ -142,6 +142,7 @@ def env_name(seed: int, index: int, incarnation: int) -> int:
 @contextlib.contextmanager
 def nothing_left_behind() -> Iterator[None]:
     """What is done inside may leave no process, no open file and no segment of shared memory."""
+    gc.collect()  # what others forgot would otherwise go in the meantime
     before = children(), segments(), open_files()
     yield
     if (children(), segments(), open_files()) != before:
