@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from ngu.config import NoveltyConfig
 from ngu.envs.protocol import EnvironmentSpec
+from ngu.networks import scaled_observation
 from ngu.novelty.embedding import Embedding, EmbeddingSnapshots, InverseDynamics, inverse_dynamics_loss
 
 IMAGES = EnvironmentSpec((3, 7, 7), torch.uint8, 4)
@@ -150,3 +151,17 @@ def test_the_copies_do_not_follow_the_learner_by_themselves() -> None:
         f.out.bias.fill_(9.0)
     assert snapshots(torch.zeros(1, 2)).item() == 1.0
     assert not any(parameter.requires_grad for parameter in snapshots.parameters())
+
+
+@pytest.mark.parametrize("slots", [[0, 0, 0, 0, 0], [2, 2, 2, 2, 2], [2, 0, 1, 0, 2], [1, 0, 0, 0, 0]])
+def test_each_environment_goes_through_its_own_copy(slots: list[int]) -> None:
+    """Against all copies for all environments, from which each takes its own: what a GPU does."""
+    torch.manual_seed(0)
+    snapshots = EmbeddingSnapshots(Embedding(IMAGES, SMALL), 5, 3, IMAGES, SMALL)
+    for copy in snapshots.copies:
+        copy.load_state_dict(Embedding(IMAGES, SMALL).state_dict())
+    snapshots.slot.copy_(torch.tensor(slots))
+    observation = torch.randint(256, (5, 3, 7, 7)).to(torch.uint8)
+    every = [copy(scaled_observation(observation)) for copy in snapshots.copies]
+    expected = torch.stack([every[slot][e] for e, slot in enumerate(slots)])
+    assert torch.allclose(snapshots(observation), expected, atol=1e-6)

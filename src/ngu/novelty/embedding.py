@@ -79,9 +79,22 @@ class EmbeddingSnapshots(nn.Module):
     def forward(self, observation: Tensor) -> Tensor:
         """[E, *observation_shape] to [E, p], each environment through its own copy."""
         features = scaled_observation(observation)
+        if features.device.type == "cpu":
+            return self._apart(features)
+        # Every environment through every copy: on a GPU that costs less than to ask the host who uses which.
         states = torch.stack([copy(features) for copy in self.copies])
         index = self.slot.view(1, -1, 1).expand(1, -1, states.shape[-1])
         return states.gather(0, index).squeeze(0)
+
+    def _apart(self, features: Tensor) -> Tensor:
+        """Each environment through its own copy alone."""
+        used = sorted(set(self.slot.tolist()))
+        if len(used) == 1:
+            only: Tensor = self.copies[used[0]](features)
+            return only
+        members = [(self.slot == copy).nonzero().squeeze(1) for copy in used]
+        states = [self.copies[copy](features[where]) for copy, where in zip(used, members, strict=True)]
+        return torch.cat(states)[torch.cat(members).argsort()]
 
     @torch.no_grad()
     def renew(self, embedding: Embedding) -> Tensor:
