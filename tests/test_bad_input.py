@@ -93,6 +93,7 @@ def refuse(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captu
         (["train", "--run.precision", "fp8"], "run.precision is 'fp8'; give one of fp32, bf16, fp16."),
         (["train", "--network.filters", "8", "x"], "network.filters is 'x'; give whole numbers, separated by spaces."),
         (["train", "--network.filters"], "--network.filters needs a value; give whole numbers, separated by spaces."),
+        (["bench", "atari-cpu", "--ratios", "x"], "ratios is 'x'; give numbers, separated by spaces."),
         (
             ["train", "--run.tensorboard", "false"],
             "run.tensorboard takes no value; write --run.tensorboard to switch it",

@@ -146,7 +146,7 @@ def _checked(name: str, kind: Any, text: str, *, several: bool) -> str:
 
 def _in_words(kind: Any) -> str:
     if typing.get_origin(kind) is tuple:
-        return "whole numbers, separated by spaces"
+        return f"{'numbers' if typing.get_args(kind)[0] is float else 'whole numbers'}, separated by spaces"
     if typing.get_origin(kind) is Literal:
         return f"one of {', '.join(map(str, typing.get_args(kind)))}"
     return {int: "a whole number", float: "a number", Path: "a path"}.get(kind, "a text")
