@@ -72,7 +72,7 @@ _DISCO_MAZE: Mapping[str, Any] = {
     "evaluation.max_steps": 500,  # ours
     "evaluation.marks": (200, 500),  # ours
     "evaluation.period": 2_000_000,  # ours
-    "run.steps": 60_000_000,  # ours: some four minutes on an H200
+    "run.steps": 60_000_000,  # ours: minutes on an H200
     "run.device": "auto",  # ours
     "run.precision": "fp16",  # ours
     "run.log_period": 500_000,  # ours
