@@ -13,6 +13,7 @@ from ngu.envs.protocol import EnvironmentSpec
 from ngu.networks import scaled_observation
 from ngu.novelty.embedding import Embedding, EmbeddingSnapshots, InverseDynamics, inverse_dynamics_loss
 
+CPU = torch.device("cpu")
 IMAGES = EnvironmentSpec((3, 7, 7), torch.uint8, 4)
 POINTS = EnvironmentSpec((2,), torch.float32, 3)
 SMALL = NoveltyConfig(
@@ -91,7 +92,7 @@ events = st.lists(
 @given(events, st.integers(2, 4))
 def test_an_environment_keeps_its_f_until_it_begins_anew(history: list[str | list[bool]], copies: int) -> None:
     """Twin: a list of versions. Whatever is published in between, an episode sees one version from start to end."""
-    snapshots = EmbeddingSnapshots(constant(1.0), 4, copies, POINTS, ONE_NUMBER)
+    snapshots = EmbeddingSnapshots(constant(1.0), 4, copies, POINTS, ONE_NUMBER, CPU)
     mine = [1.0] * 4
     version = newest = 1.0
     for event in history:
@@ -110,7 +111,7 @@ def test_an_environment_keeps_its_f_until_it_begins_anew(history: list[str | lis
 
 @given(events, st.integers(2, 4))
 def test_new_weights_are_taken_whenever_a_copy_is_free(history: list[str | list[bool]], copies: int) -> None:
-    snapshots = EmbeddingSnapshots(constant(1.0), 4, copies, POINTS, ONE_NUMBER)
+    snapshots = EmbeddingSnapshots(constant(1.0), 4, copies, POINTS, ONE_NUMBER, CPU)
     version = 1.0
     for event in history:
         if event == "publish":
@@ -127,7 +128,7 @@ def test_a_new_episode_sees_the_newest_weights_when_few_environments_play_long_e
 
     Otherwise the first weights that arrive in an episode are the ones that the next episode uses, however old.
     """
-    snapshots = EmbeddingSnapshots(constant(1.0), 1, 2, POINTS, ONE_NUMBER)
+    snapshots = EmbeddingSnapshots(constant(1.0), 1, 2, POINTS, ONE_NUMBER, CPU)
     snapshots.begin(torch.tensor([True]))
     for version in (2.0, 3.0, 4.0):
         snapshots.renew(constant(version))
@@ -137,7 +138,7 @@ def test_a_new_episode_sees_the_newest_weights_when_few_environments_play_long_e
 
 
 def test_a_new_start_replaces_every_copy() -> None:
-    snapshots = EmbeddingSnapshots(constant(1.0), 2, 2, POINTS, ONE_NUMBER)
+    snapshots = EmbeddingSnapshots(constant(1.0), 2, 2, POINTS, ONE_NUMBER, CPU)
     snapshots.renew(constant(2.0))
     snapshots.begin(torch.tensor([True, False]))
     snapshots.replace_all(constant(3.0))
@@ -146,7 +147,7 @@ def test_a_new_start_replaces_every_copy() -> None:
 
 def test_the_copies_do_not_follow_the_learner_by_themselves() -> None:
     f = constant(1.0)
-    snapshots = EmbeddingSnapshots(f, 1, 2, POINTS, ONE_NUMBER)
+    snapshots = EmbeddingSnapshots(f, 1, 2, POINTS, ONE_NUMBER, CPU)
     with torch.no_grad():
         f.out.bias.fill_(9.0)
     assert snapshots(torch.zeros(1, 2)).item() == 1.0
@@ -157,7 +158,7 @@ def test_the_copies_do_not_follow_the_learner_by_themselves() -> None:
 def test_each_environment_goes_through_its_own_copy(slots: list[int]) -> None:
     """Against all copies for all environments, from which each takes its own: what a GPU does."""
     torch.manual_seed(0)
-    snapshots = EmbeddingSnapshots(Embedding(IMAGES, SMALL), 5, 3, IMAGES, SMALL)
+    snapshots = EmbeddingSnapshots(Embedding(IMAGES, SMALL), 5, 3, IMAGES, SMALL, CPU)
     for copy in snapshots.copies:
         copy.load_state_dict(Embedding(IMAGES, SMALL).state_dict())
     snapshots.slot.copy_(torch.tensor(slots))

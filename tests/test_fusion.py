@@ -11,7 +11,7 @@ from torch import Tensor
 
 from ngu.actor import choose_actions, episode_totals
 from ngu.learner import _summarise, retrace_loss
-from ngu.networks import _scaled_image
+from ngu.networks import _lstm_cell, _scaled_image
 from ngu.novelty.episodic import Kernel, _averaged, episodic_reward, nearest_squared_distances
 from ngu.novelty.lifelong import merge_moments, modulator, whiten
 from ngu.replay import _advance_streams
@@ -33,7 +33,7 @@ def _cases() -> list[tuple[str, Callable[..., Any], tuple[Any, ...]]]:
     kernel = Kernel(neighbours=K, epsilon=1e-2, cluster_distance=8e-3, pseudo_count=1e-3, max_similarity=8.0)
     distance = torch.where(_coin(E, K), _uniform(E, K), torch.inf)
     snapshot = torch.tensor([0, 1, 0, 1, 1, 0])
-    image = (_uniform(B, 3, 5, 5) * 255).to(torch.uint8)
+    image = (_uniform(B, 3, 6, 6) * 255).to(torch.uint8)
     weight = torch.tensor(7.0, dtype=torch.float64)
     action = torch.arange(T * B).view(T, B) % A
     sequence = (action, _uniform(T, B) + 0.1, _uniform(T, B), _uniform(T, B), _coin(T, B), _coin(T, B), _coin(T, B))
@@ -53,8 +53,11 @@ def _cases() -> list[tuple[str, Callable[..., Any], tuple[Any, ...]]]:
                 _coin(2, E),
             ),
         ),
-        ("scaled_image", _scaled_image, (image, torch.float32)),
-        ("whiten", whiten, (image, _uniform(3, 5, 5), _uniform(3, 5, 5), torch.float32)),
+        ("scaled_image", _scaled_image, (image, torch.float32, 1)),
+        ("scaled_image_folded", _scaled_image, (image, torch.float32, 3)),
+        ("whiten", whiten, (image, _uniform(3, 6, 6), _uniform(3, 6, 6), torch.float32)),
+        ("whiten_folded", whiten, (image, _uniform(3, 6, 6), _uniform(3, 6, 6), torch.float16, 2)),
+        ("lstm_cell", _lstm_cell, (_uniform(E, 4 * D), _uniform(E, 4 * D), _uniform(E, D))),
         ("modulator", modulator, (_uniform(E), _uniform(1)[0], torch.tensor(0.5))),
         ("merge_moments", merge_moments, (weight, _uniform(3), _uniform(3), _uniform(E, 3), _coin(E), 0.9)),
         ("nearest", nearest_squared_distances, (_uniform(E, D), _uniform(E, M, D), torch.arange(E), K)),
@@ -93,6 +96,7 @@ def test_compiled_equals_eager(name: str, function: Callable[..., Any], argument
         expected, found = (expected,), (found,)
     for one, other in zip(expected, found, strict=True):
         assert one.dtype == other.dtype, name
+        assert one.stride() == other.stride(), name
         torch.testing.assert_close(other, one, rtol=1e-5, atol=1e-6)
 
 

@@ -12,7 +12,16 @@ from hypothesis import strategies as st
 from ngu.config import NetworkConfig
 from ngu.envs.protocol import EnvironmentSpec
 from ngu.errors import UserError
-from ngu.networks import AgentInput, FeatureTorso, QNetwork, RecurrentState, Torso, scaled_observation
+from ngu.networks import (
+    AgentInput,
+    FeatureTorso,
+    QNetwork,
+    RecurrentState,
+    Torso,
+    folded,
+    folded_convolution,
+    scaled_observation,
+)
 
 IMAGES = EnvironmentSpec((3, 7, 7), torch.uint8, 4)
 VECTORS = EnvironmentSpec((5,), torch.float32, 3)
@@ -62,6 +71,17 @@ def test_acting_step_by_step_equals_unrolling(spec: EnvironmentSpec, mixtures: i
     assert torch.allclose(torch.stack(steps), unrolled, atol=1e-5)
     assert torch.allclose(state.hidden, last.hidden, atol=1e-5)
     assert torch.allclose(state.cell, last.cell, atol=1e-5)
+
+
+def test_a_step_takes_what_was_seen_beforehand() -> None:
+    torch.manual_seed(0)
+    network = QNetwork(IMAGES, 2, SMALL)
+    inputs, state = at(random_inputs(IMAGES, 1, 3, 2), 0), random_state(3)
+    seen = network.look(inputs.observation)
+    inputs_elsewhere = dataclasses.replace(inputs, observation=torch.zeros_like(inputs.observation))
+    expected, _ = network.step(inputs, state)
+    values, _ = network.step(inputs_elsewhere, state, seen)
+    assert torch.equal(values, expected)
 
 
 def test_acting_follows_the_learner_weights() -> None:
@@ -191,6 +211,36 @@ def test_a_torso_reports_its_size_and_keeps_the_batch() -> None:
         out = features(torch.rand(5, *spec.observation_shape))
         assert out.shape == (5, 11)
         assert (out < 0).any(), "the last layer is linear"
+
+
+@given(st.integers(1, 3), st.integers(2, 5), st.integers(1, 3), st.integers(1, 3), st.integers(1, 4))
+@settings(max_examples=20)
+def test_a_folded_image_gives_what_the_wide_stride_gives(
+    channels: int, stride: int, blocks: int, filters: int, extra: int
+) -> None:
+    """Pixels of a block as channels and a stride of 1: the same sums, term by term."""
+    size, kernel = stride * (blocks + extra - 1), stride * blocks
+    image, weight = torch.randn(2, channels, size, size), torch.randn(filters, channels, kernel, kernel)
+    expected = torch.nn.functional.conv2d(image, weight, stride=stride)
+    assert torch.allclose(folded_convolution(folded(image, stride), weight, stride), expected, atol=1e-4)
+
+
+@pytest.mark.parametrize("fold", [False, True])
+def test_the_layers_as_a_gpu_runs_them_are_the_same_layers(fold: bool) -> None:
+    """Atari's torso: it may take images folded in blocks of 4, and has bias and ReLU in one."""
+    torch.manual_seed(0)
+    torso = Torso(EnvironmentSpec((1, 84, 84), torch.uint8, 18), (4, 6, 6), (8, 4, 3), (4, 2, 1), ())
+    assert torso.fold == 4
+    image = torch.rand(3, 1, 84, 84)
+    inputs = folded(image, 4) if fold else image
+    assert torch.allclose(torso._fused(inputs), torso.layers(image), atol=1e-5)
+
+
+def test_images_are_folded_only_where_blocks_fit() -> None:
+    """The maze's stride is 1, and 85 pixels are no whole number of blocks of 4."""
+    assert Torso(EnvironmentSpec((3, 21, 21), torch.uint8, 4), (4,), (3,), (1,), ()).fold == 1
+    assert Torso(EnvironmentSpec((1, 85, 84), torch.uint8, 4), (4,), (8,), (4,), ()).fold == 1
+    assert Torso(EnvironmentSpec((1, 84, 84), torch.uint8, 4), (4,), (6,), (4,), ()).fold == 1
 
 
 def test_observations_too_small_for_the_convolutions_are_refused_in_a_sentence() -> None:

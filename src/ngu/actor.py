@@ -14,12 +14,12 @@ from torch import Tensor
 
 from ngu.config import Precision
 from ngu.envs.protocol import EnvironmentBatch, Step
-from ngu.graphs import Graphed, fusable
+from ngu.graphs import Branch, Graphed, fusable
 from ngu.host_replay import RowCarrier
 from ngu.hosted import HostedSteps
 from ngu.networks import AgentInput, QNetwork
 from ngu.novelty.reward import IntrinsicReward, NoveltyModel
-from ngu.precision import autocast
+from ngu.precision import autocast, in_full
 from ngu.randomness import restore_generator
 from ngu.replay import Row, SequenceReplay
 from ngu.retrace import Objective
@@ -94,6 +94,7 @@ class Actor:
         self.sums = torch.zeros(len(self.subsets), counted, dtype=torch.float64, device=self.device)
         apart = replay is not None and replay.device.type != self.device.type
         self._carrier = RowCarrier(replay, streams) if apart and replay is not None else None
+        self._sight = Branch(self.device, urgent=True)
         generators = (generator, *env.generators)
         if env.graph_safe:
             self._hosted: HostedSteps | None = None
@@ -157,6 +158,8 @@ class Actor:
     def _take_in(self, step: Step) -> None:
         """Everything that follows from a new observation, the choice of the next action included."""
         first = step.first
+        with self._sight.fork(), autocast(self.device, self.precision):
+            seen = self.network.look(step.observation)
         parts = self.novelty.parts(step.observation, first, step.terminated)
         self._count(step, parts.reward, parts.alpha, parts.episodic, parts.error)
         # Chosen, not multiplied: 0 times a NaN of the last episode would be NaN in this one.
@@ -170,8 +173,9 @@ class Actor:
         self.alpha.copy_(parts.alpha)
 
         inputs = AgentInput(self.observation, self.previous_action, self.extrinsic, self.intrinsic, self.mixture)
+        self._sight.join()
         with autocast(self.device, self.precision):
-            q, state = self.network.step(inputs, self.state)
+            q, state = self.network.step(inputs, self.state, seen)
         if self.replay is not None:
             self._remember(step, q.max(-1).values, self.replay)
         draw = torch.rand(2, len(q), device=q.device, generator=self.generator)
@@ -228,7 +232,7 @@ class Actor:
     def state_dict(self) -> dict[str, Any]:
         return {
             "env": self.env.state_dict(),
-            "network": dict(self.network.state_dict()),
+            "network": in_full(self.network.state_dict()),
             "novelty": self.novelty.state_dict(),
             "generator": self.generator.get_state(),
             "hidden": self.state.hidden,

@@ -16,6 +16,7 @@ from ngu.learner import Learner
 from ngu.mixture import actor_epsilons, actor_mixtures, grouped_actors
 from ngu.networks import QNetwork
 from ngu.novelty.reward import IntrinsicReward
+from ngu.precision import storage_dtype
 from ngu.randomness import make_generator, seed_of
 from ngu.replay import SequenceReplay
 from ngu.retrace import Objective
@@ -97,6 +98,7 @@ def make_actor(
     device = learner.device
     network = QNetwork(env.spec, config.mixture.num_mixtures, config.network).to(device)
     network.load_state_dict(learner.network.state_dict())
+    network.store_in(storage_dtype(device, config.run.precision))
     novelty = IntrinsicReward(
         env.spec,
         env.num_envs,

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, Generic, TypeVar, cast
 
 import torch
@@ -41,6 +42,33 @@ def fusable(function: Function) -> Function:
         return compiled(*arguments)
 
     return cast(Function, call)
+
+
+class Branch:
+    """Work beside that of the current stream on a GPU, so that small kernels that do not need each other overlap.
+
+    What is called `with branch.fork()` may use all that came before it, and others may use its results after
+    `join()`. Tensors that go in or come out must be kept until then: memory that is given back on one stream is used
+    again there, whatever another stream still does with it. On the CPU everything runs in the order of its calls.
+    """
+
+    def __init__(self, device: torch.device, *, urgent: bool = False) -> None:
+        self._stream: torch.cuda.Stream | None = None
+        if device.type == "cuda":
+            self._stream = torch.cuda.Stream(device, priority=-1 if urgent else 0)  # type: ignore[no-untyped-call]
+
+    @contextmanager
+    def fork(self) -> Iterator[None]:
+        if self._stream is None:
+            yield
+            return
+        self._stream.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(self._stream):
+            yield
+
+    def join(self) -> None:
+        if self._stream is not None:
+            torch.cuda.current_stream().wait_stream(self._stream)
 
 
 class Graphed(Generic[Result]):

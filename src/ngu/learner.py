@@ -15,7 +15,7 @@ from torch import Tensor
 
 from ngu.config import Config, LearnerConfig
 from ngu.envs.protocol import EnvironmentSpec
-from ngu.graphs import Graphed, fusable
+from ngu.graphs import Branch, Graphed, fusable
 from ngu.mixture import Mixture
 from ngu.networks import AgentInput, QNetwork, RecurrentState, scaled_observation
 from ngu.novelty.reward import NoveltyModel, NoveltyReport, NoveltyTrainer
@@ -113,9 +113,9 @@ def _summarise(
     return sequence_priority(td_error, trained, max_share), torch.stack(means)
 
 
-def _scaled_sequence(observation: Tensor) -> Tensor:
-    """[T, B, ...] scaled for the networks, once for all of them."""
-    flat = scaled_observation(observation.flatten(0, 1))
+def _scaled_sequence(observation: Tensor, fold: int) -> Tensor:
+    """[T, B, ...] scaled for the networks, once for both of them."""
+    flat = scaled_observation(observation.flatten(0, 1), fold)
     return torch.unflatten(flat, 0, observation.shape[:2])
 
 
@@ -159,6 +159,8 @@ class Learner:
         self.summed = 0
         self.skipped = torch.zeros(3, dtype=torch.int64, device=device)
         """Updates skipped in all, in a row until now, and most in a row since the last log."""
+        # Most of an update is the LSTM going through time, which leaves most of a GPU free.
+        self._novelty_branch, self._target_branch = Branch(device), Branch(device)
         self._update = Graphed(self._learn, device, (generator,))
 
     def update(self, batch: Batch, agent_steps: int) -> Update:
@@ -173,12 +175,16 @@ class Learner:
         return result
 
     def _learn(self, batch: Batch) -> Update:
+        with self._novelty_branch.fork():
+            report = self._train_novelty(batch)
         mixture = self._trained_mixture(batch.inputs.mixture)
         with autocast(self.device, self.precision):
-            inputs = replace(batch.inputs, mixture=mixture, observation=_scaled_sequence(batch.inputs.observation))
-            q = self._values(self.network, inputs, batch.state)
-            with torch.no_grad():
+            observation = _scaled_sequence(batch.inputs.observation, self.network.torso.fold)
+            inputs = replace(batch.inputs, mixture=mixture, observation=observation)
+            with self._target_branch.fork(), torch.no_grad():
                 q_target = self._values(self.target, inputs, batch.state)
+            q = self._values(self.network, inputs, batch.state)
+        self._target_branch.join()
         trained = batch.valid & (_time_of(batch.valid) >= self.config.replay.burn_in)
         settings = self.config.learner
         loss, td_error = retrace_loss(
@@ -187,11 +193,10 @@ class Learner:
             settings.retrace_lambda, self.transform,
         )  # fmt: skip
         step = self.optimiser.step(loss)
-
-        report = self._train_novelty(batch)
         priority, summary = _summarise(
             q.detach(), batch.action, td_error, trained, batch.valid, self.config.replay.priority_max_share
         )
+        self._novelty_branch.join()
         self._count(loss.detach(), step.grad_norm, step.refused, summary, report)
         return Update(torch.where(step.applied, priority, torch.nan), step.applied)
 

@@ -9,8 +9,10 @@ import math
 from dataclasses import dataclass
 
 import torch
+import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 
+from ngu.bias_relu import bias_relu
 from ngu.config import NetworkConfig
 from ngu.envs.protocol import EnvironmentSpec
 from ngu.errors import UserError
@@ -19,17 +21,18 @@ from ngu.graphs import fusable
 _COMPUTED_IN = (torch.float32, torch.bfloat16, torch.float16)
 
 
-def scaled_observation(observation: Tensor) -> Tensor:
+def scaled_observation(observation: Tensor, fold: int = 1) -> Tensor:
     """[B, *observation_shape] to what networks take in: images from 0..255 to 0..1, vectors as they are.
 
-    Images come out channels last and, under autocast, in its precision: the layout and type that convolutions want.
-    Floats pass through, so an observation that several networks share is scaled once.
+    Images come out channels last and, under autocast, in its precision: the layout and type that convolutions want. On
+    a GPU they are folded as `Torso.fold` says. Floats pass through, so an observation that several networks share is
+    scaled once.
     """
     if observation.dtype != torch.uint8:
         return observation if observation.dtype in _COMPUTED_IN else observation.float()
     if observation.dim() != 4:
         return observation.float() / 255
-    return _scaled_image(observation, compute_dtype(observation.device))
+    return _scaled_image(observation, compute_dtype(observation.device), fold if observation.is_cuda else 1)
 
 
 def compute_dtype(device: torch.device) -> torch.dtype:
@@ -38,8 +41,18 @@ def compute_dtype(device: torch.device) -> torch.dtype:
 
 
 @fusable
-def _scaled_image(image: Tensor, dtype: torch.dtype) -> Tensor:
-    return (image.float() / 255).to(dtype).contiguous(memory_format=torch.channels_last)
+def _scaled_image(image: Tensor, dtype: torch.dtype, fold: int) -> Tensor:
+    return folded((image.float() / 255).to(dtype), fold).contiguous(memory_format=torch.channels_last)
+
+
+def folded(image: Tensor, fold: int) -> Tensor:
+    """[B, C, H, W] to [B, C fold^2, H / fold, W / fold]: the pixels of each block become channels of one pixel."""
+    return F.pixel_unshuffle(image, fold) if fold > 1 else image
+
+
+def folded_convolution(image: Tensor, weight: Tensor, fold: int) -> Tensor:
+    """Of a folded image, what `weight` [O, C, K, K] gives with a stride of `fold` on the image before it was folded."""
+    return F.conv2d(image, folded(weight, fold))
 
 
 class Torso(nn.Module):
@@ -55,8 +68,14 @@ class Torso(nn.Module):
     ) -> None:
         super().__init__()
         layers: list[nn.Module] = []
+        self.fold = 1
+        """How many pixels a side go into one before the first convolution, on a GPU.
+
+        A wide stride over one channel has no fast kernel there; with its blocks as channels it is an ordinary one."""
         if len(spec.observation_shape) == 3:
             channels, height, width = spec.observation_shape
+            if strides and not any(size % strides[0] for size in (height, width, kernels[0])):
+                self.fold = strides[0]
             for out, kernel, stride in zip(filters, kernels, strides, strict=True):
                 layers += [nn.Conv2d(channels, out, kernel, stride), nn.ReLU()]
                 channels, height, width = out, (height - kernel) // stride + 1, (width - kernel) // stride + 1
@@ -82,10 +101,25 @@ class Torso(nn.Module):
         self.layers = nn.Sequential(*layers).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
     def forward(self, features: Tensor) -> Tensor:
-        """[B, *observation_shape] float to [B, size]."""
-        out: Tensor = self.layers(features)
+        """[B, *observation_shape] float, or a folded image, to [B, size]."""
+        if not self.image:
+            vector: Tensor = self.layers(features)
+            return vector
+        out: Tensor = self._fused(features) if features.is_cuda else self.layers(features)
         # Channels last, as they lie in memory: flattening copies nothing.
-        return out.permute(0, 2, 3, 1).flatten(1) if self.image else out
+        return out.permute(0, 2, 3, 1).flatten(1)
+
+    def _fused(self, image: Tensor) -> Tensor:
+        """The same layers with bias and ReLU in one kernel, for images that may be folded."""
+        for layer in self.layers:
+            if isinstance(layer, nn.Conv2d):
+                assert layer.bias is not None
+                if image.shape[1] == layer.in_channels:
+                    image = F.conv2d(image, layer.weight, stride=layer.stride)
+                else:
+                    image = folded_convolution(image, layer.weight, self.fold)
+                image = bias_relu(image, layer.bias)
+        return image
 
 
 class FeatureTorso(nn.Module):
@@ -157,21 +191,34 @@ class QNetwork(nn.Module):
             nn.Linear(config.dueling_size, self.num_actions),
         )
 
+    def store_in(self, dtype: torch.dtype) -> None:
+        """Keeps the weights in the type that they are used in, for a copy that acts and is not trained."""
+        for part in (self.torso, self.dense, self.lstm):
+            part.to(dtype)
+
     def initial_state(self, batch: int) -> RecurrentState:
         """The state at an episode's start."""
         zero = torch.zeros(batch, self.lstm_size, device=self.dense.weight.device)
         return RecurrentState(zero, zero.clone())
 
-    def step(self, inputs: AgentInput, state: RecurrentState) -> tuple[Tensor, RecurrentState]:
-        """One step of acting: inputs [B, ...] to values [B, A] and the next state.
+    def look(self, observation: Tensor) -> Tensor:
+        """The part that needs the observation alone, [B, *observation_shape] to [B, torso_size]."""
+        return torch.relu(self.dense(self.torso(scaled_observation(observation, self.torso.fold))))
+
+    def step(
+        self, inputs: AgentInput, state: RecurrentState, seen: Tensor | None = None
+    ) -> tuple[Tensor, RecurrentState]:
+        """One step: inputs [B, ...] to values [B, A] and the next state; `seen` is what `look` gave, if it did.
 
         With plain matrix products: for one step they are several times faster on a CPU than the LSTM's sequence path.
+        The cell, which carries memories through a whole episode, stays in full precision.
         """
-        core = self._core_input(inputs)
-        weights = [weight.to(core.dtype) for weight in self.lstm.parameters()]
-        state_in = (state.hidden.to(core.dtype), state.cell.to(core.dtype))
-        hidden, cell = torch.lstm_cell(core, state_in, weights[0], weights[1], weights[2], weights[3])
-        return self._dueling(hidden), RecurrentState(hidden.float(), cell.float())
+        core = self._core_input(inputs, seen)
+        input_weight, hidden_weight, input_bias, hidden_bias = self.lstm.parameters()
+        gates = F.linear(core, input_weight, input_bias)
+        recurrent = F.linear(state.hidden.to(core.dtype), hidden_weight, hidden_bias)
+        hidden, cell = _lstm_cell(gates, recurrent, state.cell)
+        return self._dueling(hidden), RecurrentState(hidden, cell)
 
     def unroll(self, inputs: AgentInput, state: RecurrentState) -> tuple[Tensor, RecurrentState]:
         """A sequence: inputs [T, B, ...] from a state [B, H] to values [T, B, A] and the last state."""
@@ -181,11 +228,12 @@ class QNetwork(nn.Module):
         )
         return self._dueling(out), RecurrentState(hidden[0].float(), cell[0].float())
 
-    def _core_input(self, inputs: AgentInput) -> Tensor:
+    def _core_input(self, inputs: AgentInput, seen: Tensor | None = None) -> Tensor:
         """[..., padded input size of the LSTM]"""
         leading = inputs.previous_action.shape
-        features = scaled_observation(inputs.observation.flatten(0, len(leading) - 1))
-        dense = torch.relu(self.dense(self.torso(features))).view(*leading, -1)
+        if seen is None:
+            seen = self.look(inputs.observation.flatten(0, len(leading) - 1))
+        dense = seen.view(*leading, -1)
         rewards = torch.stack([inputs.extrinsic, inputs.intrinsic], -1)
         parts = [
             dense,
@@ -204,6 +252,14 @@ class QNetwork(nn.Module):
             advantage: Tensor = self.advantage(features)
             value: Tensor = self.value(features)
             return value + advantage - advantage.mean(-1, keepdim=True)
+
+
+@fusable
+def _lstm_cell(gates: Tensor, recurrent: Tensor, cell: Tensor) -> tuple[Tensor, Tensor]:
+    """Hidden state and cell, [B, H] float32 each, from both matrix products [B, 4 H] and the cell before."""
+    keep_input, keep_cell, candidate, keep_output = (gates.float() + recurrent.float()).chunk(4, -1)
+    cell = torch.sigmoid(keep_cell) * cell + torch.sigmoid(keep_input) * torch.tanh(candidate)
+    return torch.sigmoid(keep_output) * torch.tanh(cell), cell
 
 
 def _one_hot(index: Tensor, size: int) -> Tensor:

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from ngu.config import NoveltyConfig
 from ngu.envs.protocol import EnvironmentSpec
+from ngu.graphs import Branch
 from ngu.networks import Torso, scaled_observation
 
 
@@ -27,9 +28,13 @@ class Embedding(nn.Module):
 
         The last layer runs in full precision: distances between controllable states are differences of its outputs.
         """
-        features = self.torso(scaled_observation(observation))
+        features = self.torso(scaled_observation(observation, self.torso.fold))
         with torch.autocast(features.device.type, enabled=False):
             return torch.relu(self.out(features.float()))
+
+    def store_in(self, dtype: torch.dtype) -> None:
+        """Keeps the weights in the type that they are used in, for a copy that is not trained."""
+        self.torso.to(dtype)
 
 
 class InverseDynamics(nn.Module):
@@ -63,14 +68,28 @@ class EmbeddingSnapshots(nn.Module):
     slot: Tensor
     newest: Tensor
 
-    def __init__(self, embedding: Embedding, num_envs: int, copies: int, spec: EnvironmentSpec, config: NoveltyConfig):
+    def __init__(
+        self,
+        embedding: Embedding,
+        num_envs: int,
+        copies: int,
+        spec: EnvironmentSpec,
+        config: NoveltyConfig,
+        device: torch.device,
+        dtype: torch.dtype = torch.float32,
+    ) -> None:
+        """`dtype` is the type that weights are kept in, where autocast would use them in another than float32."""
         super().__init__()
         self.copies = nn.ModuleList(Embedding(spec, config) for _ in range(copies))
         for copy in self.copies:
+            assert isinstance(copy, Embedding)
             copy.load_state_dict(embedding.state_dict())
+            copy.store_in(dtype)
+        self._branches = [Branch(device, urgent=True) for _ in range(copies - 1)]
         self.requires_grad_(False)
         self.register_buffer("slot", torch.zeros(num_envs, dtype=torch.int64))
         self.register_buffer("newest", torch.zeros((), dtype=torch.int64))
+        self.to(device)
 
     def begin(self, where: Tensor) -> None:
         """Environments marked in [E] bool change to the newest copy."""
@@ -78,11 +97,20 @@ class EmbeddingSnapshots(nn.Module):
 
     def forward(self, observation: Tensor) -> Tensor:
         """[E, *observation_shape] to [E, p], each environment through its own copy."""
-        features = scaled_observation(observation)
+        first, *others = self.copies
+        assert isinstance(first, Embedding)
+        features = scaled_observation(observation, first.torso.fold)
         if features.device.type == "cpu":
             return self._apart(features)
         # Every environment through every copy: on a GPU that costs less than to ask the host who uses which.
-        states = torch.stack([copy(features) for copy in self.copies])
+        rest = []
+        for copy, branch in zip(others, self._branches, strict=True):
+            with branch.fork():
+                rest.append(copy(features))
+        each = [first(features), *rest]
+        for branch in self._branches:
+            branch.join()
+        states = torch.stack(each)
         index = self.slot.view(1, -1, 1).expand(1, -1, states.shape[-1])
         return states.gather(0, index).squeeze(0)
 

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from ngu.config import NoveltyConfig
 from ngu.envs.protocol import EnvironmentSpec
 from ngu.graphs import fusable
-from ngu.networks import FeatureTorso, compute_dtype, scaled_observation
+from ngu.networks import FeatureTorso, compute_dtype, folded, scaled_observation
 
 
 @fusable
@@ -80,13 +80,13 @@ def merge_moments(
 
 
 @fusable
-def whiten(observation: Tensor, mean: Tensor, deviation: Tensor, dtype: torch.dtype) -> Tensor:
-    """Observations [B, ...] less their mean, over their deviation, clipped to [-5, 5]; images channels last.
+def whiten(observation: Tensor, mean: Tensor, deviation: Tensor, dtype: torch.dtype, fold: int = 1) -> Tensor:
+    """Observations [B, ...] less their mean, over their deviation, clipped to [-5, 5]; images channels last, `folded`.
 
     A pixel that never changed has deviation 0; the floor and the clip bound what it does once it moves.
     """
     white = ((_unit(observation) - mean) / deviation.clamp_min(1e-2)).clamp(-5.0, 5.0).to(dtype)
-    return white.contiguous(memory_format=torch.channels_last) if white.dim() == 4 else white
+    return folded(white, fold).contiguous(memory_format=torch.channels_last) if white.dim() == 4 else white
 
 
 def _unit(observation: Tensor) -> Tensor:
@@ -112,14 +112,20 @@ class RandomNetworkDistillation(nn.Module):
     def error(self, observation: Tensor) -> Tensor:
         """[B, *observation_shape] to err(x), [B] float32."""
         dtype = compute_dtype(observation.device)
+        fold = self.target.torso.fold if observation.is_cuda else 1
         if self.inputs is not None:
-            features = whiten(observation, self.inputs.mean, self.inputs.deviation, dtype)
+            features = whiten(observation, self.inputs.mean, self.inputs.deviation, dtype, fold)
         else:
-            features = scaled_observation(observation)
+            features = scaled_observation(observation, fold)
         with torch.no_grad():
             wanted: Tensor = self.target(features).float()
         predicted: Tensor = self.predictor(features)
         return (predicted.float() - wanted).square().mean(-1)
+
+    def store_in(self, dtype: torch.dtype) -> None:
+        """Keeps the weights in the type that they are used in, for a copy that is not trained."""
+        self.target.to(dtype)
+        self.predictor.to(dtype)
 
     def observe(self, observation: Tensor, valid: Tensor) -> None:
         """Updates the statistics of the inputs with [B, *observation_shape]; `valid` is [B] bool."""

@@ -14,12 +14,13 @@ from torch import Tensor, nn
 
 from ngu.config import LearnerConfig, NoveltyConfig, Precision
 from ngu.envs.protocol import EnvironmentSpec
+from ngu.graphs import Branch
 from ngu.novelty.embedding import EmbeddingSnapshots, InverseDynamics, inverse_dynamics_loss
 from ngu.novelty.episodic import DistanceScale, EpisodicMemory, Kernel, episodic_reward
 from ngu.novelty.lifelong import RandomNetworkDistillation, RunningMoments, clipped_modulator, modulator
 from ngu.novelty.nearest import search_nearest
 from ngu.optimiser import GuardedAdam
-from ngu.precision import autocast
+from ngu.precision import autocast, in_full, storage_dtype
 
 
 class NoveltyModel(nn.Module):
@@ -159,12 +160,15 @@ class IntrinsicReward:
         self._optimiser = optimiser or LearnerConfig()
         self._trainer: NoveltyTrainer | None = None
 
+        stored = storage_dtype(device, precision)
         self.episodes = torch.zeros(num_envs, dtype=torch.int64, device=device)
         self.snapshots: EmbeddingSnapshots | None = None
         self.memory: EpisodicMemory | None = None
         if self.model.inverse is not None:
             copies = config.embedding_snapshots if config.controllable_states == "learned" else 1
-            self.snapshots = EmbeddingSnapshots(self.model.inverse.embedding, num_envs, copies, spec, config).to(device)
+            self.snapshots = EmbeddingSnapshots(
+                self.model.inverse.embedding, num_envs, copies, spec, config, device, stored
+            )
             self.memory = EpisodicMemory(num_envs, self._slots(spec), config.embedding_size, device)
             self.scale = DistanceScale(copies, config.distance_decay, device)
             self.kernel = Kernel.create(config)
@@ -173,6 +177,8 @@ class IntrinsicReward:
             self.rnd = RandomNetworkDistillation(spec, config).to(device)
             self.rnd.load_state_dict(self.model.rnd.state_dict())
             self.rnd.requires_grad_(False)
+            self.rnd.store_in(stored)
+            self._rnd_branch = Branch(device, urgent=True)
             self.moments = RunningMoments((), config.modulator_decay).to(device)
 
     def _slots(self, spec: EnvironmentSpec) -> int:
@@ -200,10 +206,14 @@ class IntrinsicReward:
     @torch.no_grad()
     def parts(self, observation: Tensor, first: Tensor, terminated: Tensor | None = None) -> NoveltyParts:
         """As calling, with what the reward is made of."""
+        error = torch.zeros(self.num_envs, device=observation.device)
         with autocast(observation.device, self.precision):
+            if self.rnd is not None:
+                with self._rnd_branch.fork():
+                    error = self.rnd.error(observation)
             episodic = self._episodic(observation, first)
-            error = self.rnd.error(observation) if self.rnd is not None else torch.zeros_like(episodic)
         if self.rnd is not None:
+            self._rnd_branch.join()
             self.moments.update(error)
             alpha = modulator(error, self.moments.mean, self.moments.deviation)
         else:
@@ -273,11 +283,11 @@ class IntrinsicReward:
     def state_dict(self) -> dict[str, Any]:
         state: dict[str, Any] = {"episodes": self.episodes}
         if self.snapshots is not None and self.memory is not None:
-            state["snapshots"] = dict(self.snapshots.state_dict())
+            state["snapshots"] = in_full(self.snapshots.state_dict())
             state["memory"] = self.memory.state_dict()
             state["scale"] = self.scale.state_dict()
         if self.rnd is not None:
-            state["rnd"] = dict(self.rnd.state_dict())
+            state["rnd"] = in_full(self.rnd.state_dict())
             state["moments"] = dict(self.moments.state_dict())
         if self._owns_model:
             state["model"] = dict(self.model.state_dict())
