@@ -66,7 +66,7 @@ class Trivial(gymnasium.Env[Any, Any]):
 class Surroundings(Trivial):
     """Tells about the process it lives in."""
 
-    measurements = ("threads", "thread_limit", "group_leader", "interrupts_ignored")
+    measurements = ("threads", "thread_limit", "group_leader", "interrupts_ignored", "niceness")
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
         np.linalg.inv(np.random.default_rng(0).random((300, 300)))  # threads of linear algebra would be there now
@@ -81,6 +81,7 @@ class Surroundings(Trivial):
             "thread_limit": int(os.environ["OMP_NUM_THREADS"]),
             "group_leader": os.getpgrp() == os.getpid(),
             "interrupts_ignored": signal.getsignal(signal.SIGINT) == signal.SIG_IGN,
+            "niceness": os.getpriority(os.PRIO_PROCESS, 0),
         }
 
 
@@ -170,6 +171,32 @@ class Misbehaving(Ledger):
         self.step = lambda action: (self.observe(action), 0.0, False, False, {})  # type: ignore[method-assign]
 
 
+class Walk(gymnasium.Env[Any, Any]):
+    """A walk on a grid from (0, 0), for 9 steps or until x is 4; observations are noise, places stand in `info`."""
+
+    measurements = ("farthest", "x", "y")
+    controllable_state = ("x", "y")
+    observation_space = spaces.Box(-np.inf, np.inf, (3,), np.float32)
+    action_space = spaces.Discrete(4)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        super().reset(seed=seed, options=options)
+        self.place, self.time, self.farthest = (0, 0), 0, 0
+        return self.observe(), self.info()
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        (x, y), (dx, dy) = self.place, [(1, 0), (-1, 0), (0, 1), (0, -1)][int(action)]
+        self.place, self.time = (x + dx, y + dy), self.time + 1
+        self.farthest = max(self.farthest, x + dx)
+        return self.observe(), 0.0, self.place[0] == 4, self.time == 9, self.info()
+
+    def observe(self) -> Any:
+        return self.np_random.standard_normal(3).astype(np.float32)
+
+    def info(self) -> dict[str, Any]:
+        return {"farthest": self.farthest, "x": self.place[0], "y": self.place[1]}
+
+
 class Closing(Trivial):
     """Writes a file when it is closed in good order."""
 
@@ -191,4 +218,5 @@ def not_an_environment(index: int) -> Any:
     return index
 
 
+gymnasium.register(id="test/Walk-v0", entry_point="gym_factories:Walk")
 gymnasium.register(id="test/Ledger-v0", entry_point="gym_factories:Ledger", max_episode_steps=40)

@@ -109,6 +109,18 @@ def refuse(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captu
         (["report", "--out", "x.html"], "`ngu report` needs a RUN; see `ngu report --help`."),
         (["eval", "a", "--episodes", "few"], "episodes is 'few'; give a whole number."),
         (["record", "a", "--policy", "both"], "policy is 'both'; give one of explore, exploit."),
+        (
+            ["train", "atari-cpu", "--variant", "hand-crafted"],
+            "there is no hand-crafted controllable state for pong; train on montezuma_revenge, or set",
+        ),
+        (
+            ["bench", "disco-maze", "--variant", "hand-crafted", "--device", "cpu"],
+            "there is no hand-crafted controllable state for the Disco Maze; set novelty.controllable_states to",
+        ),
+        (
+            ["train", "gym", "--env", "CartPole-v1", "--variant", "hand-crafted", "--env.workers", "1"],
+            "the environment CartPole-v1 has no hand-crafted controllable state; name the measurements that make it",
+        ),
         (["doctor", "now"], "`ngu doctor` takes no argument, so 'now' is one too many; see `ngu doctor --help`."),
     ],
 )

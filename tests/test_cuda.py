@@ -122,6 +122,29 @@ def test_environments_on_the_host_are_stepped_through_graphs(place: str, monkeyp
     assert_close(states[0], states[1])
 
 
+def test_hand_crafted_states_go_through_graphs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their numbers come with the steps of the host; recorded graphs or not, the same memories and rewards."""
+    states = []
+    for graphs in (True, False):
+        runner = make_runner(
+            graphs=graphs, monkeypatch=monkeypatch, env__name="gym", env__id="gym_factories:test/Walk-v0",
+            env__workers=2, novelty__controllable_states="hand-crafted", novelty__episodes_per_memory=2,
+            replay__min_sequences=190, evaluation__marks=(),
+        )  # fmt: skip
+        try:
+            for _ in range(60):
+                runner.advance()
+            (actor,) = runner.agent.actors
+            assert (actor._step._graph is not None) == graphs
+            assert actor.novelty.memory is not None
+            assert actor.novelty.memory.entries.shape[2] == 2
+            states.append({"novelty": actor.novelty.state_dict(), "replay": runner.agent.replay.state_dict()})
+            states[-1] = tensors(states[-1])
+        finally:
+            runner.close()
+    assert_close(states[0], states[1])
+
+
 def on(device: torch.device, batch: Batch) -> Batch:
     """A copy of a batch on another device."""
 

@@ -10,7 +10,7 @@ import gymnasium
 import numpy as np
 import pytest
 import torch
-from gym_factories import Ledger, Pictures, Trivial
+from gym_factories import Ledger, Pictures, Trivial, Walk
 from gymnasium import spaces
 from gymnasium.wrappers import (
     DiscretizeAction,
@@ -180,6 +180,19 @@ def test_measurements() -> None:
     sensors = Trivial()
     sensors.measurements = {"voltage": 3}  # type: ignore[attr-defined]
     assert read_interface(sensors).all_measurements == ("score",)
+
+
+def test_a_controllable_state_is_made_of_measurements() -> None:
+    spec = make_gymnasium_spec(TimeLimit(Walk(), 5))
+    assert spec.measurements == ("score", "farthest", "x", "y")
+    assert spec.controllable_state == ("x", "y")
+    assert spec.reported == ("score", "farthest")
+    assert make_gymnasium_spec(Ledger(0)).controllable_state == ()
+
+    astray = Walk()
+    astray.controllable_state = ("x", "z")  # type: ignore[assignment]
+    with pytest.raises(UserError, match="names 'z', which its measurements do not; add it to them"):
+        read_interface(astray)
 
 
 def test_observations_that_break_their_word() -> None:

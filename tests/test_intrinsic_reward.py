@@ -14,7 +14,8 @@ from oracles import Constants, MovingAverage, clone, difference, neighbour_dista
 
 from ngu.config import NoveltyConfig
 from ngu.envs.protocol import EnvironmentSpec
-from ngu.novelty.reward import IntrinsicReward, NoveltyModel
+from ngu.novelty.model import NoveltyModel
+from ngu.novelty.reward import IntrinsicReward
 
 SPEC = EnvironmentSpec((3,), torch.float32, 4)
 SMALL = NoveltyConfig(hidden=(8,), embedding_size=4, embedding_hidden=8, rnd_size=6, memory_capacity=50)

@@ -210,6 +210,8 @@ def test_the_variants_are_the_papers_baselines() -> None:
     assert (base.episodic, base.lifelong, base.controllable_states) == (True, True, "learned")
     random = preset("disco-maze", "random-projection").novelty
     assert (random.episodic, random.lifelong, random.controllable_states) == (True, True, "random")
+    hand_crafted = preset("atari", "hand-crafted").novelty
+    assert (hand_crafted.episodic, hand_crafted.lifelong, hand_crafted.hand_crafted) == (True, True, True)
     assert not preset("disco-maze", "rnd-only").novelty.episodic
     assert not preset("disco-maze", "no-rnd").novelty.lifelong
     r2d2 = preset("atari", "r2d2-retrace")

@@ -18,7 +18,8 @@ from ngu.graphs import Branch, Graphed, fusable
 from ngu.host_replay import RowCarrier
 from ngu.hosted import HostedSteps
 from ngu.networks import AgentInput, QNetwork
-from ngu.novelty.reward import IntrinsicReward, NoveltyModel
+from ngu.novelty.model import NoveltyModel
+from ngu.novelty.reward import IntrinsicReward
 from ngu.precision import autocast, in_full
 from ngu.randomness import restore_generator
 from ngu.replay import Row, SequenceReplay
@@ -84,7 +85,7 @@ class Actor:
         self.alpha = torch.ones(envs, device=self.device)
         self.episode_return = zero.clone()
         self.episode_length = zero.clone()
-        counted = len(_PER_STEP) + len(_PER_EPISODE) + len(env.spec.measurements) + 2
+        counted = len(_PER_STEP) + len(_PER_EPISODE) + len(env.spec.reported) + 2
         last = network.num_mixtures - 1
         self.subsets = {"": torch.ones_like(mixture, dtype=torch.bool)}
         """Whose steps are counted together, [E] bool each: all, and the two ends of the family if there is one."""
@@ -160,7 +161,8 @@ class Actor:
         first = step.first
         with self._sight.fork(), autocast(self.device, self.precision):
             seen = self.network.look(step.observation)
-        parts = self.novelty.parts(step.observation, first, step.terminated)
+        measured = self._controllable_state(step) if self.novelty.config.hand_crafted else None
+        parts = self.novelty.parts(step.observation, first, step.terminated, measured)
         self._count(step, parts.reward, parts.alpha, parts.episodic, parts.error)
         # Chosen, not multiplied: 0 times a NaN of the last episode would be NaN in this one.
         fresh = first.unsqueeze(1)
@@ -187,6 +189,10 @@ class Actor:
         self.state.hidden.copy_(state.hidden)
         self.state.cell.copy_(state.cell)
 
+    def _controllable_state(self, step: Step) -> Tensor:
+        """[E, D], as the environments measured it."""
+        return torch.stack([step.info[name] for name in self.env.spec.controllable_state], 1)
+
     def _remember(self, step: Step, best: Tensor, replay: SequenceReplay) -> None:
         """Hands the new row to replay, while `state` still is the state before its observation was seen."""
         assert self.objective is not None
@@ -210,7 +216,7 @@ class Actor:
 
     def _count(self, step: Step, intrinsic: Tensor, alpha: Tensor, episodic: Tensor, error: Tensor) -> None:
         """Adds to the running statistics, on the device; the automatic-reset step counts for nothing."""
-        measured = [step.info[name] for name in self.env.spec.measurements]
+        measured = [step.info[name] for name in self.env.spec.reported]
         totals = episode_totals(
             step.first, step.ended, self.episode_return, self.episode_length, step.reward,
             [intrinsic, alpha, episodic, error, self.q.max(-1).values], measured, self._subsets,
@@ -257,7 +263,7 @@ def pop_statistics(actors: Sequence[Actor]) -> dict[str, float]:
     for actor in actors:
         actor.sums.zero_()
     split = 1 + len(_PER_STEP)
-    names = [*_PER_EPISODE, *(f"env/{name}" for name in actors[0].env.spec.measurements)]
+    names = [*_PER_EPISODE, *(f"env/{name}" for name in actors[0].env.spec.reported)]
     metrics: dict[str, float] = {}
     for subset, sums in zip(actors[0].subsets, all_sums, strict=True):
         steps, episodes = sums[0], sums[split]

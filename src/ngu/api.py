@@ -92,6 +92,7 @@ class NGU:
         reward: Any = 0.0,
         policy: Literal["explore", "exploit"] = "explore",
         epsilon: float | None = None,
+        controllable_state: Any = None,
     ) -> tuple[Any, PolicyState]:
         """An action for an observation.
 
@@ -101,6 +102,8 @@ class NGU:
             reward: the extrinsic reward that the last action brought.
             policy: act with beta_{N-1} ("explore") or beta_0 ("exploit"); the same when N = 1.
             epsilon: share of random actions; None for the evaluation's.
+            controllable_state: the numbers of the observation's hand-crafted state, or a batch of such rows; for agents
+                that were trained with them alone, since r_i is an input of the network.
 
         Returns:
             The action (an int for one observation, an array for a batch) and the state for the next call.
@@ -121,7 +124,11 @@ class NGU:
             raise UserError(f"the policy {policy!r} does not exist; choose explore or exploit.")
         mixture = self.config.mixture.num_mixtures - 1 if policy == "explore" else 0
         chosen = self.config.evaluation.epsilon if epsilon is None else epsilon
-        action = actor.act(batch, state, rewards, mixture, chosen).cpu().numpy()
+        measured = None
+        if controllable_state is not None:
+            measured = torch.as_tensor(np.asarray(controllable_state), dtype=torch.float32, device=actor.device)
+            measured = measured.unsqueeze(0) if single else measured
+        action = actor.act(batch, state, rewards, mixture, chosen, measured).cpu().numpy()
         return (int(action[0]) if single else action), state
 
     def save(self, path: str | Path) -> Path:

@@ -34,7 +34,7 @@ class EnvConfig:
     game: str = "montezuma_revenge"
     """Atari: which of the 57 games."""
     backend: Literal["vector", "workers"] = "vector"
-    """Atari: the emulator's own threads, or worker processes, which also read the console's memory (rooms)."""
+    """Atari: the emulator's own threads, or worker processes, which also read rooms; hand-crafted states need those."""
     noops: int = 30
     """Atari: an episode begins with 0 to this many no-ops."""
     max_frames: int = 108_000
@@ -128,10 +128,10 @@ class NoveltyConfig:
     """Pay for what is new in this episode. Off: the reward is RND's error over its deviation (the RND baseline)."""
     lifelong: bool = True
     """Modulate the reward by alpha, RND's normalised error. Off: alpha is 1, and without `episodic` r_i is 0."""
-    controllable_states: Literal["learned", "random"] = "learned"
-    """Train the embedding f by inverse dynamics, or leave it a random projection."""
+    controllable_states: Literal["learned", "random", "hand-crafted"] = "learned"
+    """Train the embedding f by inverse dynamics, leave it a random projection, or take what environments measure."""
     embedding_size: int = 32
-    """p, the length of a controllable state."""
+    """p, the length of f's controllable states; a hand-crafted one has its own."""
     embedding_hidden: int = 128
     """Width of the hidden layer of the action classifier h."""
     embedding_snapshots: int = 2
@@ -199,10 +199,15 @@ class NoveltyConfig:
         for name in ("distance_decay", "modulator_decay"):
             _require(0 <= getattr(self, name) < 1, f"novelty.{name} is {getattr(self, name)}; set it in [0, 1).")
         _require(
-            self.embedding_snapshots >= 2 or self.controllable_states == "random",
+            self.embedding_snapshots >= 2 or self.controllable_states != "learned",
             "novelty.embedding_snapshots must be 2 or more, so that one can be renewed while episodes use another.",
         )
         _check_layers("novelty", self)
+
+    @property
+    def hand_crafted(self) -> bool:
+        """The episodic memory holds states that the environments measure; there is no f."""
+        return self.episodic and self.controllable_states == "hand-crafted"
 
 
 @dataclass(frozen=True)

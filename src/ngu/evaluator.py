@@ -48,7 +48,7 @@ class Evaluator:
         actor.network.load_state_dict(learner.network.state_dict())
         actor.novelty.restart(learner.novelty, novelty)
         step = actor.reset(settings.seed)
-        kept = {name: step.info[name].clone() for name in self.env.spec.measurements}
+        kept = {name: step.info[name].clone() for name in self.env.spec.reported}
         total = step.reward.clone()
         length = torch.zeros_like(total)
         alive = torch.ones_like(step.first)

@@ -18,7 +18,7 @@ from ngu.envs.protocol import EnvironmentSpec
 from ngu.graphs import Branch, Graphed, fusable
 from ngu.mixture import Mixture
 from ngu.networks import AgentInput, QNetwork, RecurrentState, scaled_observation
-from ngu.novelty.reward import NoveltyModel, NoveltyReport, NoveltyTrainer
+from ngu.novelty.model import NoveltyModel, NoveltyReport, NoveltyTrainer
 from ngu.optimiser import GuardedAdam
 from ngu.precision import autocast
 from ngu.randomness import restore_generator

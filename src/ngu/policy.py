@@ -53,10 +53,21 @@ class Policy:
         return PolicyState(network.initial_state(batch), nothing, novelty, pays_nothing, generator)
 
     @torch.no_grad()
-    def act(self, observation: Tensor, state: PolicyState, reward: Tensor, mixture: int, epsilon: float) -> Tensor:
-        """Actions [B] for observations [B, *observation_shape]; `reward` [B] is what the last step brought."""
+    def act(
+        self,
+        observation: Tensor,
+        state: PolicyState,
+        reward: Tensor,
+        mixture: int,
+        epsilon: float,
+        controllable_state: Tensor | None = None,
+    ) -> Tensor:
+        """Actions [B] for observations [B, *observation_shape]; `reward` [B] is what the last step brought.
+
+        `controllable_state` [B, D] is for policies that were trained with hand-crafted ones, and required by them.
+        """
         first = state.previous_action < 0
-        state.intrinsic = state.novelty(observation, first)
+        state.intrinsic = state.novelty(observation, first, controllable_state=controllable_state)
         batch = len(observation)
         index = torch.full((batch,), mixture, device=self.device)
         inputs = AgentInput(observation, state.previous_action, reward, state.intrinsic, index)

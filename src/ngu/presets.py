@@ -277,6 +277,7 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {
 VARIANTS: Mapping[str, Mapping[str, Any]] = {
     "ngu": {},
     "random-projection": {"novelty.controllable_states": "random"},
+    "hand-crafted": {"novelty.controllable_states": "hand-crafted"},
     "rnd-only": {"novelty.episodic": False, "novelty.lifelong": True},
     "no-rnd": {"novelty.lifelong": False},
     "r2d2-retrace": {
@@ -286,7 +287,8 @@ VARIANTS: Mapping[str, Mapping[str, Any]] = {
         "novelty.lifelong": False,
     },
 }
-"""Changes to a preset: the paper's agent, its baselines, and its ablation without RND. `r2d2-retrace` has no r_i."""
+"""Changes to a preset: the paper's agent, its baselines, and its ablation without RND. `r2d2-retrace` has no r_i;
+`hand-crafted` is for Montezuma's Revenge, and for environments that name such a state."""
 
 
 def preset(name: str, variant: str = "ngu") -> Config:

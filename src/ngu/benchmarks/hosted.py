@@ -31,7 +31,7 @@ from ngu.benchmarks.whole import AgentRun, LearnerTimes, WholeAgent, learning_at
 from ngu.config import Config
 from ngu.config_reading import with_overrides
 from ngu.envs.atari_game import FRAME_SKIP
-from ngu.envs.make import cores
+from ngu.envs.make import cores, in_emulator_threads
 from ngu.errors import UserError
 
 USUAL_RATIOS = (0.0, 1.5, 8.0, 16.0)
@@ -287,8 +287,7 @@ def _changed(config: Config, used: Config) -> dict[str, tuple[float, float]]:
 def _emulator_threads(config: Config) -> int:
     """As `make_environment` divides the cores among the groups: threads are shared, worker processes are not."""
     env = config.env
-    in_threads = env.name == "atari" and env.backend == "vector"
-    number = (env.threads or cores()) if in_threads else max((env.workers or cores()) // env.groups, 1)
+    number = (env.threads or cores()) if in_emulator_threads(config) else max((env.workers or cores()) // env.groups, 1)
     return min(number, env.num_envs // env.groups)
 
 

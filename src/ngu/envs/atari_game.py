@@ -37,6 +37,8 @@ NUM_ACTIONS = 18
 
 HAND_CRAFTED_STATE = ("player_x", "player_y", "room_and_level", "keys")
 """The parts of `hand_crafted_state`, in order."""
+HAND_CRAFTED_GAME = "montezuma_revenge"
+"""The only game that the paper has such a state for."""
 
 
 def load_emulator() -> Any:
@@ -152,7 +154,7 @@ class AtariGame(gymnasium.Env[NDArray[np.uint8], np.int64]):
     ) -> None:
         self.game = check_game(game)
         check_atari_settings(noops, max_frames)
-        if hand_crafted and self.game != "montezuma_revenge":
+        if hand_crafted and self.game != HAND_CRAFTED_GAME:
             raise UserError(_no_hand_crafted_state(self.game))
         if render_mode not in (None, *self.metadata["render_modes"]):
             raise UserError(f"the render mode {render_mode!r} does not exist; choose rgb_array, or None.")
@@ -170,6 +172,8 @@ class AtariGame(gymnasium.Env[NDArray[np.uint8], np.int64]):
             *(HAND_CRAFTED_STATE if hand_crafted else ()),
         )
         """The names in `info`."""
+        self.controllable_state: tuple[str, ...] = HAND_CRAFTED_STATE if hand_crafted else ()
+        """Those of them that make up the hand-crafted controllable state."""
         # Loading a game takes a tenth of a second and is repeated when a reset names a seed, so it waits for the reset.
         self._ale: ALEInterface | None = None
         self._ended = True
@@ -234,7 +238,7 @@ class AtariGame(gymnasium.Env[NDArray[np.uint8], np.int64]):
 
     def hand_crafted_state(self) -> NDArray[np.float32]:
         """[4] float32: the paper's hand-crafted controllable state, see `montezuma_state`."""
-        if self.game != "montezuma_revenge":
+        if self.game != HAND_CRAFTED_GAME:
             raise UserError(_no_hand_crafted_state(self.game))
         return montezuma_state(self.ram)
 
@@ -279,4 +283,4 @@ class AtariGame(gymnasium.Env[NDArray[np.uint8], np.int64]):
 
 
 def _no_hand_crafted_state(game: str) -> str:
-    return f"there is no hand-crafted state for {game}; the paper has one for montezuma_revenge alone."
+    return f"there is no hand-crafted state for {game}; the paper has one for {HAND_CRAFTED_GAME} alone."

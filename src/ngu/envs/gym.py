@@ -53,6 +53,8 @@ class Interface:
     max_episode_steps: int | None
     measurements: tuple[str, ...]
     """The names that the environment puts into `info` after every reset and step."""
+    controllable_state: tuple[str, ...] = ()
+    """Those of them that make up a hand-crafted controllable state."""
 
     @classmethod
     def from_plain(cls, fields: Mapping[str, Any]) -> Interface:
@@ -97,6 +99,7 @@ class Interface:
             num_actions=self.num_actions,
             max_episode_steps=self.max_episode_steps,
             measurements=self.all_measurements,
+            controllable_state=self.controllable_state,
         )
 
 
@@ -109,6 +112,7 @@ def read_interface(env: Env) -> Interface:
         )
     num_actions, first_action = _read_actions(env.action_space)
     space_shape, channels_last, shape, dtype = _read_observations(env.observation_space)
+    measurements = _read_names(env, "measurements")
     return Interface(
         space_shape=space_shape,
         channels_last=channels_last,
@@ -117,7 +121,8 @@ def read_interface(env: Env) -> Interface:
         num_actions=num_actions,
         first_action=first_action,
         max_episode_steps=_read_longest_episode(env),
-        measurements=_read_measurements(env),
+        measurements=measurements,
+        controllable_state=_read_controllable_state(env, measurements),
     )
 
 
@@ -191,11 +196,22 @@ def _read_longest_episode(env: Env) -> int | None:
     return own if isinstance(own, int) and own > 0 else None
 
 
-def _read_measurements(env: Env) -> tuple[str, ...]:
-    """The names in the environment's attribute `measurements`, if it has one that holds names."""
-    names = env.get_wrapper_attr("measurements") if env.has_wrapper_attr("measurements") else ()
+def _read_names(env: Env, attribute: str) -> tuple[str, ...]:
+    """The names in an attribute of the environment, if it has one that holds names."""
+    names = env.get_wrapper_attr(attribute) if env.has_wrapper_attr(attribute) else ()
     holds_names = isinstance(names, list | tuple) and all(isinstance(name, str) for name in names)
     return tuple(names) if holds_names else ()
+
+
+def _read_controllable_state(env: Env, measurements: tuple[str, ...]) -> tuple[str, ...]:
+    """The names in the environment's attribute `controllable_state`, all of which it must measure."""
+    names = _read_names(env, "controllable_state")
+    for name in names:
+        if name not in measurements:
+            raise UserError(
+                f"the environment's controllable_state names {name!r}, which its measurements do not; add it to them."
+            )
+    return names
 
 
 class GymFactory:

@@ -6,10 +6,12 @@ import os
 
 import torch
 
-from ngu.config import Config
+from ngu.config import Config, EnvConfig
 from ngu.config_reading import with_overrides
 from ngu.envs.protocol import EnvironmentBatch
 from ngu.errors import UserError
+
+_OTHERWISE = "set novelty.controllable_states to learned"
 
 
 def make_environment(config: Config, num_envs: int, device: torch.device, share: int = 1) -> EnvironmentBatch:
@@ -17,7 +19,9 @@ def make_environment(config: Config, num_envs: int, device: torch.device, share:
 
     `share` batches divide the machine's cores: each gets its part of the threads or worker processes.
     """
-    env = config.env
+    env, hand_crafted = config.env, config.novelty.hand_crafted
+    if hand_crafted:
+        _check_hand_crafted_state(env)
     if env.name == "disco-maze":
         from ngu.envs.disco_maze import DiscoMaze
 
@@ -29,7 +33,7 @@ def make_environment(config: Config, num_envs: int, device: torch.device, share:
             device=device,
             compile_kernels=config.run.compile and device.type == "cuda",
         )
-    if env.name == "atari" and env.backend == "vector":
+    if in_emulator_threads(config):
         from ngu.envs.atari import AtariVector
 
         # Every group may use all threads: while one works, the others mostly wait for their actions.
@@ -44,18 +48,44 @@ def make_environment(config: Config, num_envs: int, device: torch.device, share:
         from ngu.envs.atari_games import check_game
 
         settings = {"game": check_game(env.game), "noops": env.noops, "max_frames": env.max_frames}
-        factory = GymFactory(AtariGame, settings)
+        factory = GymFactory(AtariGame, {**settings, "hand_crafted": hand_crafted})
     elif env.id:
         factory = GymFactory(env.id)
     else:
         raise UserError("no Gymnasium environment is named; choose one with --env, for example --env CartPole-v1.")
-    return WorkerEnvironments(
+    batch = WorkerEnvironments(
         factory,
         num_envs,
         workers=max((env.workers or cores()) // share, 1),
         timeout=env.worker_timeout,
         max_restarts=env.max_restarts,
     )
+    if hand_crafted and not batch.spec.controllable_state:  # only an environment that was made can say
+        batch.close()
+        raise UserError(
+            f"the environment {env.id} has no hand-crafted controllable state; name the measurements that make it up "
+            f"in its attribute controllable_state, or {_OTHERWISE}."
+        )
+    return batch
+
+
+def _check_hand_crafted_state(env: EnvConfig) -> None:
+    """Refuses what has no such state before anything is made."""
+    from ngu.envs.atari_game import HAND_CRAFTED_GAME
+    from ngu.envs.atari_games import check_game
+
+    if env.name == "disco-maze":
+        raise UserError(f"there is no hand-crafted controllable state for the Disco Maze; {_OTHERWISE}.")
+    if env.name == "atari" and check_game(env.game) != HAND_CRAFTED_GAME:
+        raise UserError(
+            f"there is no hand-crafted controllable state for {check_game(env.game)}; train on {HAND_CRAFTED_GAME}, or "
+            f"{_OTHERWISE}."
+        )
+
+
+def in_emulator_threads(config: Config) -> bool:
+    """Atari in the emulator's own threads, which do not read the memory that hand-crafted states are made of."""
+    return config.env.name == "atari" and config.env.backend == "vector" and not config.novelty.hand_crafted
 
 
 def measuring_rooms(config: Config) -> Config:

@@ -23,6 +23,13 @@ class EnvironmentSpec:
     """No episode has more transitions than this; None if nothing bounds it."""
     measurements: tuple[str, ...] = ()
     """The names in `Step.info`."""
+    controllable_state: tuple[str, ...] = ()
+    """Those of them, in order, that make up a hand-crafted controllable state; empty where there is none."""
+
+    @property
+    def reported(self) -> tuple[str, ...]:
+        """The measurements that metrics are made of. Where an agent stands when its episode ends is none of them."""
+        return tuple(name for name in self.measurements if name not in self.controllable_state)
 
 
 @dataclass
@@ -45,7 +52,7 @@ class Step:
     first: Tensor
     """[E] bool: the observation begins an episode."""
     info: dict[str, Tensor] = field(default_factory=dict)
-    """[E] measurements of the running episode, for reports alone; `coverage` for mazes."""
+    """[E] measurements of the running episode: for reports, such as `coverage`, or of a controllable state."""
 
     @property
     def ended(self) -> Tensor:

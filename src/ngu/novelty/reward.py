@@ -10,26 +10,18 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from ngu.config import LearnerConfig, NoveltyConfig, Precision
 from ngu.envs.protocol import EnvironmentSpec
+from ngu.errors import UserError
 from ngu.graphs import Branch
-from ngu.novelty.embedding import EmbeddingSnapshots, InverseDynamics, inverse_dynamics_loss
+from ngu.novelty.embedding import EmbeddingSnapshots
 from ngu.novelty.episodic import DistanceScale, EpisodicMemory, Kernel, episodic_reward
 from ngu.novelty.lifelong import RandomNetworkDistillation, RunningMoments, clipped_modulator, modulator
+from ngu.novelty.model import NoveltyModel, NoveltyReport, NoveltyTrainer
 from ngu.novelty.nearest import search_nearest
-from ngu.optimiser import GuardedAdam
 from ngu.precision import autocast, in_full, storage_dtype
-
-
-class NoveltyModel(nn.Module):
-    """Everything of the reward that is learned: inverse dynamics (f and h) and RND."""
-
-    def __init__(self, spec: EnvironmentSpec, config: NoveltyConfig) -> None:
-        super().__init__()
-        self.inverse = InverseDynamics(spec, config) if config.episodic else None
-        self.rnd = RandomNetworkDistillation(spec, config) if config.lifelong else None
 
 
 @dataclass
@@ -44,97 +36,16 @@ class NoveltyParts:
     """RND's error."""
 
 
-@dataclass
-class NoveltyReport:
-    """What one training step did; scalars on the device."""
-
-    values: dict[str, Tensor]
-    """Losses and accuracies by metric name."""
-    refused: Tensor
-    """bool: a loss or gradient was not finite, and that network was left alone."""
-
-
-class NoveltyTrainer:
-    """Trains a `NoveltyModel`; each loss has its own Adam."""
-
-    def __init__(
-        self,
-        model: NoveltyModel,
-        config: NoveltyConfig,
-        optimiser: LearnerConfig,
-        precision: Precision = "fp32",
-    ) -> None:
-        self.model = model
-        self.precision: Precision = precision
-        scaling = precision == "fp16" and any(parameter.is_cuda for parameter in model.parameters())
-        self.inverse: GuardedAdam | None = None
-        self.rnd: GuardedAdam | None = None
-        if model.inverse is not None and config.controllable_states == "learned":
-            self.inverse = GuardedAdam(
-                model.inverse.parameters(),
-                optimiser,
-                config.learning_rate,
-                weight_decay=config.l2_weight,
-                loss_scaling=scaling,
-            )
-        if model.rnd is not None:
-            self.rnd = GuardedAdam(
-                model.rnd.predictor.parameters(), optimiser, config.rnd_learning_rate, loss_scaling=scaling
-            )
-
-    @property
-    def metrics(self) -> list[str]:
-        """The names in `NoveltyReport.values`."""
-        inverse = ["loss/inverse", "inverse/accuracy", "inverse/majority"] if self.inverse is not None else []
-        return inverse + (["loss/rnd"] if self.rnd is not None else [])
-
-    def train(
-        self, observation: Tensor, action: Tensor, next_observation: Tensor, valid: Tensor | None = None
-    ) -> NoveltyReport:
-        """One step of both losses on B transitions.
-
-        Args:
-            observation: [B, *observation_shape] x_t
-            action: [B] int64 a_t
-            next_observation: [B, *observation_shape] x_{t+1}
-            valid: [B] bool; rows that are False (padding) do not count.
-        """
-        if valid is None:
-            valid = torch.ones(action.shape, dtype=torch.bool, device=action.device)
-        values: dict[str, Tensor] = {}
-        refused = torch.zeros((), dtype=torch.bool, device=action.device)
-        if self.inverse is not None and self.model.inverse is not None:
-            with autocast(action.device, self.precision):
-                logits = self.model.inverse(observation, next_observation)
-            loss, metrics = inverse_dynamics_loss(logits, action, valid)
-            step = self.inverse.step(loss)
-            values |= {"loss/inverse": loss.detach(), **metrics}
-            refused = refused | step.refused
-        if self.rnd is not None and self.model.rnd is not None:
-            self.model.rnd.observe(next_observation, valid)
-            with autocast(action.device, self.precision):
-                error = self.model.rnd.error(next_observation)
-            loss = torch.where(valid, error, 0.0).sum()
-            step = self.rnd.step(loss)
-            values |= {"loss/rnd": loss.detach()}
-            refused = refused | step.refused
-        return NoveltyReport(values, refused)
-
-    def state_dict(self) -> dict[str, Any]:
-        parts = {"inverse": self.inverse, "rnd": self.rnd}
-        return {name: part.state_dict() for name, part in parts.items() if part is not None}
-
-    def load_state_dict(self, state: dict[str, Any]) -> None:
-        for name, part in (("inverse", self.inverse), ("rnd", self.rnd)):
-            if part is not None:
-                part.load_state_dict(state[name])
-
-
 class IntrinsicReward:
     """r_i for a batch of E environments.
 
     Alone: `IntrinsicReward(spec, num_envs)`, then for each step of the environments `reward = intrinsic(observation,
     first)`, now and then `intrinsic.train(observation, action, next_observation)`.
+
+    Where your environments know a better controllable state than f, such as a position, name its D numbers in the
+    spec's `controllable_state`, set the config's `controllable_states` to "hand-crafted", and give their values at
+    each step: `intrinsic(observation, first, controllable_state=state)`, [E, D]. They are compared by Euclidean
+    distance as they are, so scale them to what a step should count. There is no f to be trained then; RND still is.
 
     Inside the agent the learner trains the model; `publish` hands its weights to this side.
     """
@@ -164,12 +75,22 @@ class IntrinsicReward:
         self.episodes = torch.zeros(num_envs, dtype=torch.int64, device=device)
         self.snapshots: EmbeddingSnapshots | None = None
         self.memory: EpisodicMemory | None = None
-        if self.model.inverse is not None:
-            copies = config.embedding_snapshots if config.controllable_states == "learned" else 1
-            self.snapshots = EmbeddingSnapshots(
-                self.model.inverse.embedding, num_envs, copies, spec, config, device, stored
-            )
-            self.memory = EpisodicMemory(num_envs, self._slots(spec), config.embedding_size, device)
+        if config.episodic:
+            copies, size = 1, len(spec.controllable_state)
+            if self.model.inverse is not None:
+                copies = config.embedding_snapshots if config.controllable_states == "learned" else 1
+                size = config.embedding_size
+                self.snapshots = EmbeddingSnapshots(
+                    self.model.inverse.embedding, num_envs, copies, spec, config, device, stored
+                )
+            elif size == 0:
+                raise UserError(
+                    "novelty.controllable_states is hand-crafted, but the environments' spec has no "
+                    "controllable_state; name the numbers that make it up there, such as ('x', 'y')."
+                )
+            self._state_names = spec.controllable_state
+            self._only = torch.zeros(num_envs, dtype=torch.int64, device=device)
+            self.memory = EpisodicMemory(num_envs, self._slots(spec), size, device)
             self.scale = DistanceScale(copies, config.distance_decay, device)
             self.kernel = Kernel.create(config)
         self.rnd: RandomNetworkDistillation | None = None
@@ -189,7 +110,13 @@ class IntrinsicReward:
         return min(self.config.memory_capacity, longest)
 
     @torch.no_grad()
-    def __call__(self, observation: Tensor, first: Tensor, terminated: Tensor | None = None) -> Tensor:
+    def __call__(
+        self,
+        observation: Tensor,
+        first: Tensor,
+        terminated: Tensor | None = None,
+        controllable_state: Tensor | None = None,
+    ) -> Tensor:
         """r_i of each environment's newest observation.
 
         Args:
@@ -197,28 +124,36 @@ class IntrinsicReward:
             first: [E] bool, where the observation begins an episode.
             terminated: [E] bool, where it is terminal. No action is taken there, so its novelty is not worth reaching
                 it (paper, App. A: an actor computes r_i for the observations it acts on).
+            controllable_state: [E, D], of the observation; where states are hand-crafted, and only there.
 
         Returns:
             [E] float32; 0 at an episode's first observation and at terminal ones.
         """
-        return self.parts(observation, first, terminated).reward
+        return self.parts(observation, first, terminated, controllable_state).reward
 
     @torch.no_grad()
-    def parts(self, observation: Tensor, first: Tensor, terminated: Tensor | None = None) -> NoveltyParts:
+    def parts(
+        self,
+        observation: Tensor,
+        first: Tensor,
+        terminated: Tensor | None = None,
+        controllable_state: Tensor | None = None,
+    ) -> NoveltyParts:
         """As calling, with what the reward is made of."""
+        self._check(controllable_state)
         error = torch.zeros(self.num_envs, device=observation.device)
         with autocast(observation.device, self.precision):
             if self.rnd is not None:
                 with self._rnd_branch.fork():
                     error = self.rnd.error(observation)
-            episodic = self._episodic(observation, first)
+            episodic = self._episodic(observation, first, controllable_state)
         if self.rnd is not None:
             self._rnd_branch.join()
             self.moments.update(error)
             alpha = modulator(error, self.moments.mean, self.moments.deviation)
         else:
             alpha = torch.ones_like(episodic)
-        if self.snapshots is not None:
+        if self.memory is not None:
             reward = episodic * clipped_modulator(alpha, self.config.max_modulation)
         elif self.rnd is not None:
             deviation = self.moments.deviation
@@ -229,16 +164,42 @@ class IntrinsicReward:
         reward = torch.where(first if terminated is None else first | terminated, 0.0, reward)
         return NoveltyParts(torch.nan_to_num(reward, 0.0, 0.0, 0.0), episodic, alpha, error)
 
-    def _episodic(self, observation: Tensor, first: Tensor) -> Tensor:
-        if self.snapshots is None or self.memory is None:
+    def _check(self, state: Tensor | None) -> None:
+        """Refuses a controllable state that is missing, of another shape, or of no use."""
+        if not self.config.hand_crafted:
+            if state is not None:
+                raise UserError(
+                    "a controllable_state is given, but nothing is done with it; set novelty.controllable_states to "
+                    "hand-crafted, or leave it out."
+                )
+            return
+        wanted = (self.num_envs, len(self._state_names))
+        if state is None or tuple(state.shape) != wanted:
+            given = "none is given" if state is None else f"one of shape {tuple(state.shape)} is given"
+            raise UserError(
+                f"controllable states are hand-crafted, and {given}; give a controllable_state of shape {wanted}: "
+                f"{', '.join(self._state_names)} of each environment."
+            )
+
+    @property
+    def _newest(self) -> Tensor:
+        """Scalar index of the running distance under the newest f; hand-crafted states have but one."""
+        return self._only[0] if self.snapshots is None else self.snapshots.newest
+
+    def _episodic(self, observation: Tensor, first: Tensor, state: Tensor | None) -> Tensor:
+        if self.memory is None:
             return torch.zeros(self.num_envs, device=observation.device)
         wiped = first & (self.episodes % self.config.episodes_per_memory == 0)
         self.episodes.add_(first.to(torch.int64))
         self.memory.wipe(wiped)
-        self.snapshots.begin(wiped)
-        state = self.snapshots(observation)
+        slot = self._only
+        if self.snapshots is not None:
+            self.snapshots.begin(wiped)
+            slot, state = self.snapshots.slot, self.snapshots(observation)
+        assert state is not None
+        state = state.to(self.memory.entries.dtype)
         distance = search_nearest(state, self.memory.entries, self.memory.filled, self.kernel.neighbours)
-        mean_distance = self.scale.update(distance, self.snapshots.slot)
+        mean_distance = self.scale.update(distance, slot)
         self.memory.append(state)
         return episodic_reward(distance, mean_distance, self.kernel)
 
@@ -260,11 +221,11 @@ class IntrinsicReward:
         belongs to the f it was measured under, so both come from there; RND's weights come from `model`.
         """
         self.episodes.zero_()
-        if self.snapshots is not None and self.memory is not None and statistics.snapshots is not None:
+        if self.memory is not None:
             self.memory.written.zero_()
-            newest = statistics.snapshots.newest
-            self.snapshots.replace_all(statistics.snapshots.copies[int(newest)])
-            self.scale.take_over(statistics.scale, newest)
+            self.scale.take_over(statistics.scale, statistics._newest)
+        if self.snapshots is not None and statistics.snapshots is not None:
+            self.snapshots.replace_all(statistics.snapshots.copies[int(statistics._newest)])
         if self.rnd is not None and model.rnd is not None:
             for mine, theirs in zip(self.rnd.state_dict().values(), model.rnd.state_dict().values(), strict=True):
                 mine.copy_(theirs)
@@ -282,8 +243,9 @@ class IntrinsicReward:
 
     def state_dict(self) -> dict[str, Any]:
         state: dict[str, Any] = {"episodes": self.episodes}
-        if self.snapshots is not None and self.memory is not None:
+        if self.snapshots is not None:
             state["snapshots"] = in_full(self.snapshots.state_dict())
+        if self.memory is not None:
             state["memory"] = self.memory.state_dict()
             state["scale"] = self.scale.state_dict()
         if self.rnd is not None:
@@ -297,8 +259,9 @@ class IntrinsicReward:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.episodes.copy_(state["episodes"])
-        if self.snapshots is not None and self.memory is not None:
+        if self.snapshots is not None:
             self.snapshots.load_state_dict(state["snapshots"])
+        if self.memory is not None:
             self.memory.load_state_dict(state["memory"])
             self.scale.load_state_dict(state["scale"])
         if self.rnd is not None:

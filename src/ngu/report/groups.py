@@ -17,6 +17,7 @@ from ngu.report.worlds import World
 VARIANT_LABELS = {
     "ngu": "NGU",
     "random-projection": "random projection",
+    "hand-crafted": "hand-crafted states",
     "rnd-only": "RND alone",
     "no-rnd": "without RND",
     "r2d2-retrace": "R2D2 (Retrace)",

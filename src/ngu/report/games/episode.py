@@ -89,7 +89,7 @@ def play(run: Path, *, steps: int, seed: int, policy: str = "explore") -> Played
     """
     player = Player.load(run, policy)
     config = player.config
-    stage = Stage(config.env)
+    stage = Stage(config)
     try:
         episode = _collect(player, stage, steps, seed)
     finally:

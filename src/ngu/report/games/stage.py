@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ngu.config import EnvConfig
+from ngu.config import Config
 from ngu.envs.atari_game import AtariGame
 from ngu.envs.gym import Env, GymFactory, read_interface
 from ngu.envs.protocol import Step
@@ -26,8 +26,8 @@ class Stage:
     restores = False
     generators: tuple[torch.Generator, ...] = ()
 
-    def __init__(self, config: EnvConfig) -> None:
-        self._env = self._guarded(_make_game if config.name == "atari" else _make_gym, config)
+    def __init__(self, config: Config) -> None:
+        self._env = self._guarded(_make_game if config.env.name == "atari" else _make_gym, config)
         self._interface = self._guarded(read_interface, self._env)
         self.spec = self._interface.spec()
         self.no_screen = "" if self._env.render_mode == "rgb_array" else "it offers no pictures"
@@ -124,14 +124,20 @@ class Stage:
         self._guarded(self._env.close)
 
 
-def _make_game(config: EnvConfig) -> Env:
-    return AtariGame(config.game, noops=config.noops, max_frames=config.max_frames, render_mode="rgb_array")
+def _make_game(config: Config) -> Env:
+    return AtariGame(
+        config.env.game,
+        noops=config.env.noops,
+        max_frames=config.env.max_frames,
+        hand_crafted=config.novelty.hand_crafted,
+        render_mode="rgb_array",
+    )
 
 
-def _make_gym(config: EnvConfig) -> Env:
+def _make_gym(config: Config) -> Env:
     """The environment with its picture if it offers one, which only an environment that was made can say."""
-    env = GymFactory(config.id)(0)
+    env = GymFactory(config.env.id)(0)
     if "rgb_array" not in (env.metadata.get("render_modes") or ()):
         return env
     env.close()
-    return GymFactory(config.id, {"render_mode": "rgb_array"})(0)
+    return GymFactory(config.env.id, {"render_mode": "rgb_array"})(0)
