@@ -34,7 +34,7 @@ class EnvConfig:
     game: str = "montezuma_revenge"
     """Atari: which of the 57 games."""
     backend: Literal["vector", "workers"] = "vector"
-    """Atari: the emulator's own threads, or worker processes, which also read rooms; hand-crafted states need those."""
+    """Atari: the emulator's own threads, or worker processes, which also read rooms and hand-crafted states."""
     noops: int = 30
     """Atari: an episode begins with 0 to this many no-ops."""
     max_frames: int = 108_000
