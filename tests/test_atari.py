@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
 import subprocess
 import sys
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -12,8 +16,9 @@ import pytest
 import torch
 from atari_oracle import PlainAtari
 
-from ngu.envs.atari import AtariVector, emulator_seeds
+from ngu.envs.atari import AtariVector, _made_by_a_thread_that_steps_back, emulator_seeds
 from ngu.envs.atari_games import ATARI_GAMES, check_game, human_normalised
+from ngu.envs.priority import EMULATOR_NICENESS
 from ngu.errors import UserError
 
 ENVS = 3
@@ -194,6 +199,46 @@ def test_closing_ends_the_threads() -> None:
     assert threads() == before
     with pytest.raises(RuntimeError, match="closed"):
         batch.reset(seed=0)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="threads have a niceness of their own on Linux alone")
+def test_emulators_step_back_for_the_thread_that_acts() -> None:
+    def priorities() -> dict[int, tuple[int, int]]:
+        """Niceness and scheduling policy of every thread; see proc(5)."""
+        found = {}
+        for task in Path("/proc/self/task").iterdir():
+            fields = (task / "stat").read_text().rpartition(")")[2].split()
+            found[int(task.name)] = int(fields[16]), int(fields[38])
+        return found
+
+    def policy_that_a_thread_may_take() -> int:
+        with contextlib.suppress(OSError):  # some sandboxes know one policy alone
+            os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
+        return os.sched_getscheduler(0)
+
+    before = priorities()
+    own, own_policy = before[threading.get_native_id()]
+    batch = AtariVector("pong", 4, threads=2)
+    batch.reset(seed=0)
+    after = priorities()
+    emulators = [after[thread] for thread in after.keys() - before.keys()]
+    with ThreadPoolExecutor(1) as thread:
+        policy = thread.submit(policy_that_a_thread_may_take).result()
+    lowered = min(own + EMULATOR_NICENESS, 19), policy if own_policy == os.SCHED_OTHER else own_policy
+    assert set(emulators) == {lowered}
+    assert {thread: after[thread] for thread in before} == before  # the thread that acts, and PyTorch's
+    batch.close()
+
+
+def test_what_fails_in_the_thread_that_makes_emulators_reaches_the_caller() -> None:
+    error = KeyError("what the emulator says")
+
+    def fail() -> None:
+        raise error
+
+    with pytest.raises(KeyError) as caught:
+        _made_by_a_thread_that_steps_back(fail)
+    assert caught.value is error
 
 
 def test_wrong_calls_are_refused() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import time
 from collections.abc import Iterator
 from functools import partial
@@ -18,6 +19,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from worker_checks import Bookkeeper, batch, copy, nothing_left_behind, play, same, seed_of
 
 from ngu.envs.gym import GymEnvironments, GymFactory
+from ngu.envs.priority import EMULATOR_NICENESS
 from ngu.envs.protocol import EnvironmentBatch
 from ngu.envs.workers import WorkerEnvironments
 from ngu.errors import UserError
@@ -163,6 +165,14 @@ def test_workers_use_one_thread_and_leave_interrupts_to_the_parent() -> None:
         env.send(torch.zeros(2, dtype=torch.int64))
         env.recv()
         assert env.restarts == 0
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="workers are nicer on Linux alone")
+def test_workers_step_back_for_the_process_that_acts() -> None:
+    own = os.getpriority(os.PRIO_PROCESS, 0)
+    with batch(GymFactory(Surroundings), 2, workers=2) as env:
+        assert env.reset(0).info["niceness"].tolist() == [min(own + EMULATOR_NICENESS, 19)] * 2
+    assert os.getpriority(os.PRIO_PROCESS, 0) == own
 
 
 def test_a_step_costs_little() -> None:

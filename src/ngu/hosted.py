@@ -6,6 +6,7 @@ copies are asynchronous: the host waits for actions alone, when it sends them.
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -24,12 +25,15 @@ class HostedSteps:
         rows = len(_FLAGS) + len(spec.measurements)
         self._observation = torch.zeros(envs, *spec.observation_shape, dtype=spec.observation_dtype, device=device)
         self._numbers = torch.zeros(rows, envs, device=device)
+        self._host_observation, self._host_numbers = self._observation, self._numbers
         if self._on_gpu:
-            self._pinned_observation = torch.zeros_like(self._observation, device="cpu").pin_memory()
-            self._pinned_numbers = torch.zeros_like(self._numbers, device="cpu").pin_memory()
+            self._host_observation = torch.zeros_like(self._observation, device="cpu").pin_memory()
+            self._host_numbers = torch.zeros_like(self._numbers, device="cpu").pin_memory()
             self._pinned_action = torch.zeros(envs, dtype=torch.int64).pin_memory()
             self._action_there = torch.cuda.Event()  # type: ignore[no-untyped-call]
             self._waiting_for_action = False
+        self._observation_array = self._host_observation.numpy()
+        self._numbers_array = self._host_numbers.view(-1).numpy()
 
     def send(self, action: Tensor) -> None:
         """Starts a step with [E] actions on the device."""
@@ -55,20 +59,17 @@ class HostedSteps:
 
     def take(self, step: Step) -> None:
         """Brings a step to the device."""
-        observation, numbers = self._observation, self._numbers
+        if self._on_gpu and self._waiting_for_action:
+            # The last copies from these buffers came before those actions.
+            self._action_there.synchronize()
+        # NumPy copies on this thread. PyTorch would share out the pictures among its threads and wait for the last of
+        # them, and those find no free core while the other groups' emulators work.
+        np.copyto(self._observation_array, step.observation.numpy())
+        rows = [getattr(step, name) for name in _FLAGS] + [step.info[name] for name in self.env.spec.measurements]
+        np.concatenate([row.numpy() for row in rows], out=self._numbers_array)
         if self._on_gpu:
-            if self._waiting_for_action:
-                # The last copies from these buffers came before those actions.
-                self._action_there.synchronize()
-            observation, numbers = self._pinned_observation, self._pinned_numbers
-        observation.copy_(step.observation)
-        for row, name in zip(numbers, _FLAGS, strict=False):
-            row.copy_(getattr(step, name))
-        for row, name in zip(numbers[len(_FLAGS) :], self.env.spec.measurements, strict=True):
-            row.copy_(step.info[name])
-        if self._on_gpu:
-            self._observation.copy_(observation, non_blocking=True)
-            self._numbers.copy_(numbers, non_blocking=True)
+            self._observation.copy_(self._host_observation, non_blocking=True)
+            self._numbers.copy_(self._host_numbers, non_blocking=True)
 
     def step(self) -> Step:
         """The step on the device; its tensors are overwritten by the next."""

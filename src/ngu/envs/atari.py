@@ -6,6 +6,9 @@ against a third stack, step for step.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,6 +18,7 @@ from torch import Tensor
 
 from ngu.envs.atari_game import FRAME_SKIP, NUM_ACTIONS, PICTURE_SIZE, check_atari_settings, load_emulator
 from ngu.envs.atari_games import check_game
+from ngu.envs.priority import step_back
 from ngu.envs.protocol import EnvironmentSpec, Step
 from ngu.errors import UserError
 
@@ -65,7 +69,8 @@ class AtariVector:
             max_episode_steps=-(-max_frames // FRAME_SKIP),
             measurements=("score",),
         )
-        self._emulators: Any = load_emulator().vector_env.AtariVectorEnv(
+        make_emulators = partial(
+            load_emulator().vector_env.AtariVectorEnv,
             self.game,
             num_envs,
             num_threads=threads,
@@ -85,10 +90,12 @@ class AtariVector:
             reward_clipping=False,
             use_fire_reset=False,
         )
+        self._emulators: Any = _made_by_a_thread_that_steps_back(make_emulators)
         self._button = _place_of_each_action(self._emulators.ale.get_action_set())
         self._running = False
         self._step: Step | None = None
-        self._score = torch.zeros(num_envs)
+        self._score: NDArray[np.float32] = np.zeros(num_envs, dtype=np.float32)
+        self._ended: NDArray[np.bool_] = np.zeros(num_envs, dtype=np.bool_)
         self.episode_frames: NDArray[np.int32] = np.zeros(num_envs, dtype=np.int32)
         """[E] int32: frames of the running episodes as the emulator counts them, with no-ops and, where a game begins
         with presses of the console's switches, those."""
@@ -116,9 +123,7 @@ class AtariVector:
         if self._running:
             observation, reward, terminated, truncated, info = self._open().recv()
             self._running = False
-            assert self._step is not None
-            first = self._step.ended.numpy()
-            return self._take_in(observation, reward, terminated, truncated, first, info)
+            return self._take_in(observation, reward, terminated, truncated, self._ended, info)
         if self._step is None:
             raise RuntimeError("the games have not begun; call reset() before recv().")
         return self._step
@@ -133,17 +138,17 @@ class AtariVector:
         info: dict[str, NDArray[Any]],
     ) -> Step:
         """The emulators' arrays, which are new at each step, as tensors; keeps the score."""
-        gained = torch.from_numpy(reward.astype(np.float32))
-        begins = torch.from_numpy(first)
-        self._score = torch.where(begins, 0.0, self._score) + gained
+        gained = reward.astype(np.float32)
+        self._score = np.where(first, gained, self._score + gained)
+        self._ended = terminated | truncated
         self.episode_frames = info["episode_frame_number"]
         self._step = Step(
             observation=torch.from_numpy(observation),
-            reward=gained,
+            reward=torch.from_numpy(gained),
             terminated=torch.from_numpy(terminated),
             truncated=torch.from_numpy(truncated),
-            first=begins,
-            info={"score": self._score},
+            first=torch.from_numpy(first),
+            info={"score": torch.from_numpy(self._score)},
         )
         return self._step
 
@@ -165,6 +170,12 @@ class AtariVector:
         if self._emulators is None:
             raise RuntimeError("the emulators have been closed.")
         return self._emulators
+
+
+def _made_by_a_thread_that_steps_back(make: Callable[[], Any]) -> Any:
+    """What `make` returns, or raises. Its threads have the low priority of the thread that starts them."""
+    with ThreadPoolExecutor(1, initializer=step_back) as thread:
+        return thread.submit(make).result()
 
 
 def _place_of_each_action(legal: list[Any]) -> NDArray[np.int64]:

@@ -29,6 +29,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from ngu.envs.gym import Env, Interface, read_interface
+from ngu.envs.priority import step_back
 from ngu.errors import UserError
 
 STEP, RESET, SEEDED_RESET, SKIP = range(4)
@@ -241,6 +242,7 @@ def main(orders: Orders) -> None:
     """The whole life of a worker process."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent decides what Ctrl-C means
     die_with_parent(orders.lifeline)
+    step_back()
     for file in (orders.channel, orders.lifeline, orders.memory, orders.factory):
         os.set_inheritable(file, False)  # a program that an environment starts must not keep the channel open
     channel = socket.socket(fileno=orders.channel)
