@@ -233,7 +233,7 @@ def test_a_resumed_run_goes_on_as_one_that_was_not_stopped(precision: str, monke
         other.advance()
     assert runner.agent.learner.updates == other.agent.learner.updates > 10
     assert runner.steps == other.steps
-    assert_close({"mazes": runner.agent.env.state_dict()}, {"mazes": other.agent.env.state_dict()})
+    assert_close({"mazes": runner.agent.actors[0].env.state_dict()}, {"mazes": other.agent.actors[0].env.state_dict()})
     assert_close(weights(runner.agent.learner), weights(other.agent.learner), 2e-2)
 
 
