@@ -70,8 +70,8 @@ def checkpoint(run: Path, step: int) -> dict[str, bytes]:
 
 
 def metrics_without_time(run: Path) -> list[dict[str, Any]]:
-    """The lines of a run's metrics, without what depends on the clock."""
+    """The lines of a run's metrics, without what depends on the clock or the machine."""
     return [
-        {name: value for name, value in row.items() if name != "time" and not name.startswith("speed/")}
+        {name: value for name, value in row.items() if name != "time" and not name.startswith(("speed/", "memory/"))}
         for row in read_metrics(run / "metrics.jsonl")
     ]

@@ -60,6 +60,8 @@ GLOSSARY: dict[str, str] = {
     "learner/skipped_in_a_row": "Most updates skipped in a row since the last line; see learner.max_skipped_updates.",
     "speed/steps_per_second": "Agent steps per second of wall time, over all environments, automatic resets included.",
     "speed/updates_per_second": "Learner updates per second of wall time.",
+    "memory/resident": "MiB of this process in the host's memory; worker processes have their own.",
+    "memory/gpu": "MiB of the GPU that PyTorch holds for this process.",
     "eval/*/coverage@*": "Share of open cells visited after that many steps by that policy, mean over held-out mazes.",
     "eval/*/score": "Sum of the game's own rewards in an evaluation episode of that policy, mean over the episodes.",
     "eval/*/rooms": "Different rooms visited in an evaluation episode of that policy, mean over the episodes.",

@@ -22,7 +22,7 @@ from ngu.config_reading import with_overrides
 from ngu.errors import UserError
 from ngu.evaluator import Evaluator
 from ngu.graphs import enable_fusion
-from ngu.machine import resolve_device
+from ngu.machine import resident_memory, resolve_device
 from ngu.metrics import MetricsWriter
 from ngu.progress import Progress
 from ngu.run_folder import RunFolder
@@ -190,6 +190,9 @@ class Training:
             progress.update(runner.steps, runner.agent.learner.updates, values)
             values["speed/steps_per_second"] = progress.steps_per_second
             values["speed/updates_per_second"] = progress.updates_per_second
+            values["memory/resident"] = resident_memory() / 2**20
+            if self.device.type == "cuda":
+                values["memory/gpu"] = torch.cuda.memory_reserved(self.device) / 2**20
         self._write(writer, values)
         if progress and runner.restarts > self._restarts_told:
             progress.note(f"worker processes restarted so far: {runner.restarts}; {' '.join(runner.restart_reasons)}")

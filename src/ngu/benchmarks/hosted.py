@@ -25,7 +25,7 @@ from ngu.benchmarks.acting import (
     still_actor,
 )
 from ngu.benchmarks.emulators import BareEmulators, BareRate
-from ngu.benchmarks.memory import MemoryUse, memory_use, resident_memory
+from ngu.benchmarks.memory import MemoryUse, memory_use
 from ngu.benchmarks.timing import kernels
 from ngu.benchmarks.whole import AgentRun, LearnerTimes, WholeAgent, learning_at_once
 from ngu.config import Config
@@ -33,6 +33,7 @@ from ngu.config_reading import with_overrides
 from ngu.envs.atari_game import FRAME_SKIP
 from ngu.envs.make import cores, in_emulator_threads
 from ngu.errors import UserError
+from ngu.machine import resident_memory
 
 USUAL_RATIOS = (0.0, 1.5, 8.0, 16.0)
 """Trained steps for each collected step: none, the paper's, and what a GPU has time for."""

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import resource
-import sys
 from dataclasses import dataclass
-from pathlib import Path
 
 import torch
 
 from ngu.agent import Agent
+from ngu.machine import resident_memory
 
 
 @dataclass(frozen=True)
@@ -33,15 +30,6 @@ class MemoryUse:
     """Where it is: cpu or cuda."""
     replay: int
     episodic_memories: int
-
-
-def resident_memory() -> int:
-    """Bytes of this process that are in memory now; where the system does not say, the most that ever were."""
-    pages = Path("/proc/self/statm")
-    if pages.exists():
-        return int(pages.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-    most = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return most if sys.platform == "darwin" else most * 1024
 
 
 def memory_use(agent: Agent, at_start: int, when_warm: int) -> MemoryUse:

@@ -54,6 +54,7 @@ EXPORTED = (
     "learner/updates",
     "speed/steps_per_second",
     "speed/updates_per_second",
+    "memory/*",
 )
 """The metrics that `write_results_csv` keeps unless told otherwise; a `*` at the end stands for any text."""
 
