@@ -434,22 +434,22 @@ def test_a_padded_non_finite_reward_is_harmless() -> None:
 # ------------------------------------------------------------------------------------------- schedule and state
 
 
-def test_the_learning_rate_falls_linearly_between_its_marks() -> None:
-    config = LearnerConfig(learning_rate=1e-3, learning_rate_final=1e-4, decay_from=100, decay_until=200)
-    rates = [learning_rate(config, step) for step in (0, 100, 150, 200, 10_000)]
-    assert rates == pytest.approx([1e-3, 1e-3, 5.5e-4, 1e-4, 1e-4])
-    assert learning_rate(LearnerConfig(learning_rate=2e-3, learning_rate_final=2e-3), 10**9) == 2e-3
+def test_the_learning_rate_goes_from_mark_to_mark() -> None:
+    config = LearnerConfig(learning_rate=1e-3, rate_steps=(100, 200, 400), rate_factors=(1.0, 1.0, 0.01))
+    rates = [learning_rate(config, step) for step in (0, 50, 100, 150, 200, 300, 400, 10_000)]
+    assert rates == pytest.approx([0.0, 5e-4, 1e-3, 1e-3, 1e-3, 1e-4, 1e-5, 1e-5])
 
 
-def test_a_decay_without_length_is_a_step() -> None:
-    config = LearnerConfig(learning_rate=1e-3, learning_rate_final=1e-4, decay_from=50, decay_until=50)
-    assert [learning_rate(config, step) for step in (49, 50, 51)] == [1e-3, 1e-3, 1e-4]
+def test_the_learning_rate_is_constant_without_marks_and_begins_at_a_mark_of_zero() -> None:
+    assert learning_rate(LearnerConfig(learning_rate=2e-3), 10**9) == 2e-3
+    falling = LearnerConfig(learning_rate=2e-3, rate_steps=(0, 100), rate_factors=(1.0, 0.25))
+    assert [learning_rate(falling, step) for step in (0, 50)] == pytest.approx([2e-3, 1e-3])
 
 
 def test_an_update_uses_the_rate_of_its_agent_steps() -> None:
     """Adam's first step is as long as the rate: half the rate, half the way."""
     config = make_tiny_config(
-        learner__learning_rate=4e-3, learner__learning_rate_final=1e-3, learner__decay_from=0, learner__decay_until=300
+        learner__learning_rate=4e-3, learner__rate_steps=(0, 400), learner__rate_factors=(1.0, 0.25)
     )
     moves = []
     for steps in (0, 200):

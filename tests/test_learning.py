@@ -30,8 +30,8 @@ def values_in_chain(chain: Chain, updates: int, **changes: Any) -> tuple[torch.T
             "mixture__discount_min": DISCOUNT, "network__lstm_size": 32, "network__torso_size": 32,
             "network__dueling_size": 32, "network__hidden": (32,), "novelty__lifelong": False,
             "novelty__controllable_states": "random", "replay__capacity": 20_000, "learner__batch_size": 16,
-            "learner__learning_rate": 3e-3, "learner__learning_rate_final": 3e-4, "learner__decay_from": 0,
-            "learner__decay_until": updates, "learner__target_period": 25, "learner__target_epsilon": 0.0,
+            "learner__learning_rate": 3e-3, "learner__rate_steps": (0, updates), "learner__rate_factors": (1.0, 0.1),
+            "learner__target_period": 25, "learner__target_epsilon": 0.0,
             "learner__retrace_lambda": 0.95,
             **changes,
         }

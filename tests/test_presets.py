@@ -141,8 +141,7 @@ def test_atari_is_the_papers_tables(name: str, printed: Any) -> None:
 def test_the_learning_rate_of_atari_is_constant() -> None:
     """The table prints one rate, and the paper no schedule."""
     learner = preset("atari").learner
-    assert learner.learning_rate_final == learner.learning_rate
-    assert learner.warmup_until == 0
+    assert learner.rate_steps == ()
 
 
 def test_the_reward_transformation_is_the_one_in_the_table() -> None:

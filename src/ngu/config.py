@@ -8,7 +8,9 @@ automatic resets included. Where the defaults come from: see `presets.py` and th
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Literal
 
 from ngu.errors import UserError
@@ -295,14 +297,10 @@ class LearnerConfig:
     """Trained steps (batch size times trace length, padding included) for each agent step."""
     learning_rate: float = 1e-3
     """Adam's rate for the Q-network."""
-    warmup_until: int = 0
-    """Agent steps over which the rate rises from 0; without it Adam's first full-size steps can kill large layers."""
-    learning_rate_final: float = 1e-3
-    """The rate that a linear decay ends at; equal to learning_rate for none."""
-    decay_from: int = 0
-    """Agent steps at which the decay begins."""
-    decay_until: int = 0
-    """Agent steps at which the decay has ended."""
+    rate_steps: tuple[int, ...] = ()
+    """Agent steps at which rate_factors gives the rate; it rises linearly to the first. None for a constant rate."""
+    rate_factors: tuple[float, ...] = ()
+    """What learning_rate is multiplied by at rate_steps; between two of them it changes geometrically."""
     adam_beta1: float = 0.9
     """Adam's first-moment decay, of all losses."""
     adam_beta2: float = 0.999
@@ -337,18 +335,17 @@ class LearnerConfig:
         for name in ("adam_beta1", "adam_beta2"):
             _require(0 <= getattr(self, name) < 1, f"learner.{name} is {getattr(self, name)}; set it in [0, 1).")
         _require(
-            self.learning_rate_final >= 0,
-            f"learner.learning_rate_final is {self.learning_rate_final}; set it to 0 or more.",
-        )
-        _require(self.warmup_until >= 0, f"learner.warmup_until is {self.warmup_until}; set it to 0 or more.")
-        _require(
-            0 <= self.decay_from <= self.decay_until,
-            f"learner.decay_from ({self.decay_from}) and learner.decay_until ({self.decay_until}) must be in order.",
+            len(self.rate_steps) == len(self.rate_factors),
+            f"learner.rate_steps has {len(self.rate_steps)} numbers and learner.rate_factors {len(self.rate_factors)}; "
+            "give as many of both.",
         )
         _require(
-            self.learning_rate_final == self.learning_rate or self.decay_until > 0,
-            "learner.learning_rate_final differs from learner.learning_rate; set learner.decay_until to say when the "
-            "decay has ended.",
+            all(0 <= step < later for step, later in pairwise((*self.rate_steps, math.inf))),
+            f"learner.rate_steps is {self.rate_steps}; give rising numbers of agent steps, 0 or more.",
+        )
+        _require(
+            all(0 < factor < math.inf for factor in self.rate_factors),
+            f"learner.rate_factors is {self.rate_factors}; give numbers above 0.",
         )
 
 

@@ -36,15 +36,18 @@ class Update:
 
 
 def learning_rate(config: LearnerConfig, agent_steps: int) -> float:
-    """The rate after so many agent steps: a linear rise, constant, a linear decay, constant."""
-    if agent_steps < config.warmup_until:
-        return config.learning_rate * agent_steps / config.warmup_until
-    if agent_steps <= config.decay_from or config.learning_rate_final == config.learning_rate:
+    """The rate after so many agent steps: a linear rise to the first of `rate_steps`, then geometric between them."""
+    if not config.rate_steps:
         return config.learning_rate
-    if agent_steps >= config.decay_until:
-        return config.learning_rate_final
-    share = (agent_steps - config.decay_from) / (config.decay_until - config.decay_from)
-    return config.learning_rate + share * (config.learning_rate_final - config.learning_rate)
+    begin, factor = config.rate_steps[0], config.rate_factors[0]
+    if agent_steps < begin:
+        return config.learning_rate * factor * agent_steps / begin
+    for end, next_factor in zip(config.rate_steps[1:], config.rate_factors[1:], strict=True):
+        if agent_steps < end:
+            share = (agent_steps - begin) / (end - begin)
+            return float(config.learning_rate * factor * (next_factor / factor) ** share)
+        begin, factor = end, next_factor
+    return config.learning_rate * factor
 
 
 def last_transitions(length: Tensor, count: int) -> tuple[Tensor, Tensor]:

@@ -54,10 +54,9 @@ _DISCO_MAZE: Mapping[str, Any] = {
     "learner.batch_size": 64,  # common
     "learner.replay_ratio": 1.5625,  # ours: one update per 2,048 steps; the paper's own ratio is 1.5 (App. A)
     "learner.learning_rate": 1e-3,  # maze
-    "learner.warmup_until": 4_000_000,  # ours: without it the torso died in four of nine starts
-    "learner.learning_rate_final": 2e-5,  # ours: a constant rate makes the final coverage swing
-    "learner.decay_from": 14_000_000,  # ours
-    "learner.decay_until": 60_000_000,  # ours
+    # ours: without a rise the torso died in four of nine starts; at a constant rate the final coverage swings
+    "learner.rate_steps": (4_000_000, 14_000_000, 60_000_000),
+    "learner.rate_factors": (1.0, 1.0, 0.02),
     "learner.adam_beta1": 0.9,  # common
     "learner.adam_beta2": 0.999,  # common
     "learner.adam_epsilon": 1e-4,  # common
@@ -102,10 +101,8 @@ _DISCO_MAZE_SMALL: Mapping[str, Any] = {
     "learner.batch_size": 32,
     "learner.replay_ratio": 2.5,
     "learner.learning_rate": 3e-3,
-    "learner.warmup_until": 50_000,
-    "learner.learning_rate_final": 3e-4,
-    "learner.decay_from": 1_000_000,
-    "learner.decay_until": 2_000_000,
+    "learner.rate_steps": (50_000, 800_000, 1_000_000, 1_600_000, 2_000_000),
+    "learner.rate_factors": (1.0, 1.0, 0.33, 0.33, 0.03),
     "evaluation.num_envs": 128,
     "evaluation.max_steps": 100,
     "evaluation.marks": (50, 100),
@@ -161,8 +158,8 @@ _ATARI: Mapping[str, Any] = {
     "learner.batch_size": 64,  # common
     "learner.replay_ratio": 1.5,  # text, App. A: 5 updates of 64 x 80 steps against 16,600 agent steps in a second
     "learner.learning_rate": 1e-4,  # common
-    "learner.learning_rate_final": 1e-4,  # common
-    "learner.warmup_until": 0,  # common: a constant rate
+    "learner.rate_steps": (),  # common: a constant rate
+    "learner.rate_factors": (),  # common
     "learner.adam_beta1": 0.9,  # common
     "learner.adam_beta2": 0.999,  # common
     "learner.adam_epsilon": 1e-4,  # common
@@ -249,9 +246,8 @@ _GYM: Mapping[str, Any] = {
     "learner.batch_size": 32,
     "learner.replay_ratio": 16.0,
     "learner.learning_rate": 1e-3,
-    "learner.learning_rate_final": 1e-4,
-    "learner.decay_from": 150_000,
-    "learner.decay_until": 300_000,
+    "learner.rate_steps": (0, 150_000, 300_000),
+    "learner.rate_factors": (1.0, 1.0, 0.1),
     "learner.target_period": 100,
     "actor.update_period": 20,
     "evaluation.num_envs": 8,
