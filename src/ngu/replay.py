@@ -14,7 +14,7 @@ All state is in tensors on one device, and `add` and `sample` read none on the h
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
@@ -53,6 +53,14 @@ class Row:
     """bool"""
     first: Tensor
     """bool"""
+
+
+class RowSink(Protocol):
+    """Where an actor's rows go: a replay, or what carries them to one."""
+
+    device: torch.device
+
+    def add(self, row: Row, state: RecurrentState, group: slice = _ALL) -> None: ...
 
 
 @dataclass
@@ -138,6 +146,39 @@ def _advance_streams(
     )
 
 
+def _advance_many(
+    now: Tensor, first: Tensor, ended: Tensor, episode_start: Tensor, recording: Tensor, trace: int, period: int
+) -> _Progress:
+    """`_advance_streams` for T rows at once: `now`, `first` and `ended` are [T, S], the rest is where they begin.
+
+    After `offset` rows of an episode as many sequences are complete as have their last row at or before it, so where
+    the present one starts follows from the offset alone.
+    """
+    time = torch.arange(len(now), device=now.device).unsqueeze(1).expand_as(now)
+    last_first = torch.where(first, time, -1).cummax(0).values
+    last_end = torch.where(ended, time, -1).cummax(0).values
+    last_end = torch.cat([torch.full_like(last_end[:1], -1), last_end[:-1]])
+    untouched = (last_first < 0) & (last_end < 0)
+    recording = (last_first > last_end) | (untouched & recording)
+    episode_start = torch.where(last_first >= 0, now[:1] + last_first, episode_start)
+    offset = now - episode_start
+
+    def complete_by(offset: Tensor) -> Tensor:
+        return torch.where(offset >= trace, (offset - trace).div(period, rounding_mode="floor") + 1, 0)
+
+    sequence_start = episode_start + complete_by(offset - 1) * period
+    length = now - sequence_start
+    return _Progress(
+        episode_start=episode_start,
+        sequence_start=sequence_start,
+        next_sequence_start=episode_start + complete_by(offset) * period,
+        length=length.to(torch.int32),
+        complete=recording & ((length == trace) | ended) & (length >= 1),
+        needs_state=recording & (offset > 0) & (offset % period == 0),
+        recording=recording & ~ended,
+    )
+
+
 class SequenceReplay:
     """The ring of rows, the sequences that begin in them, and their priorities."""
 
@@ -216,6 +257,63 @@ class SequenceReplay:
         self.sequence_start[group].copy_(progress.next_sequence_start)
         self.recording[group].copy_(progress.recording)
         now.add_(1)
+
+    def add_many(self, rows: Row, state: RecurrentState, state_index: Tensor, group: slice = _ALL) -> bool:
+        """Appends T rows to each stream of a group: the same as `add` for each in turn, in a few operations.
+
+        Args:
+            rows: [T, S] or [T, S, ...] each
+            state: [K, H] recurrent states
+            state_index: [T, S] int64: which of them was the actor's before it saw a row, or -1 where it is not given.
+            group: the streams.
+
+        Returns:
+            False, and nothing is changed, if a state is missing where a sequence may begin.
+        """
+        stream = self._stream[group]
+        written = self.rows_written[group].clone()
+        now = written + torch.arange(len(rows.first), device=self.device).unsqueeze(1)
+        ended = rows.terminated | rows.truncated
+        progress = _advance_many(
+            now, rows.first, ended, self.episode_start[group], self.recording[group], self.config.trace_length,
+            self.config.period,
+        )  # fmt: skip
+        time, column = progress.needs_state.nonzero(as_tuple=True)
+        chosen = state_index[time, column]
+        if bool((chosen < 0).any()):
+            return False
+        place = self._place(now, stream)
+        flat = place.flatten()
+        self.observation.index_copy_(0, flat, rows.observation.flatten(0, 1))
+        self.action.index_copy_(0, flat, rows.action.flatten().to(torch.int16))
+        self.terminated.index_copy_(0, flat, rows.terminated.flatten())
+        for name in ("behaviour", "extrinsic", "intrinsic"):
+            getattr(self, name).index_copy_(0, flat, getattr(rows, name).flatten())
+        self.td_error.index_copy_(0, flat, torch.nan_to_num(rows.td_error, 0.0, 0.0, 0.0).flatten())
+        self.priority.index_fill_(0, flat, 0.0)
+
+        needed = progress.needs_state.to(torch.int64)
+        entry = (self.states_written[group] + needed.cumsum(0) - needed) % self.state_slots
+        self.state_slot.index_copy_(0, flat, torch.where(needed > 0, entry, -1).flatten().to(torch.int32))
+        slot = entry[time, column] * self.streams + stream[column]
+        self.hidden.index_copy_(0, slot, state.hidden[chosen])
+        self.cell.index_copy_(0, slot, state.cell[chosen])
+        self.states_written[group].add_(needed.sum(0))
+
+        time, column = progress.complete.nonzero(as_tuple=True)
+        begin, length = progress.sequence_start[time, column], progress.length[time, column]
+        start = self._place(begin, stream[column])
+        self.priority.index_copy_(0, start, self._first_priority(begin, length, stream[column]))
+        self.length.index_copy_(0, start, length)
+        self.episode_start[group].copy_(progress.episode_start[-1])
+        self.sequence_start[group].copy_(progress.next_sequence_start[-1])
+        self.recording[group].copy_(progress.recording[-1])
+        self.rows_written[group].add_(len(rows.first))
+        return True
+
+    def interrupt(self, group: slice = _ALL) -> None:
+        """Drops what is not yet a sequence: the streams go on when their next episodes begin."""
+        self.recording[group] = False
 
     def _place(self, row: Tensor, stream: Tensor) -> Tensor:
         """[..., S] absolute row numbers of streams to indices into the flat buffers."""
