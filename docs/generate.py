@@ -34,6 +34,7 @@ METRIC_GROUPS = {
     "learner": "The Q-network's updates.",
     "replay": "What replay holds.",
     "speed": "Means over about the last half minute, shown where there is a progress line.",
+    "ray": "The cluster, where actors run on one (`run.runner` ray).",
     "memory": "What the run occupies, shown where there is a progress line; it should stay flat once replay is full.",
     "eval": "Held-out environments. `explore` is policy beta_{N-1}, `exploit` policy beta_0; with N = 1 there is only "
     "`explore`.",

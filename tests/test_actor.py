@@ -45,7 +45,7 @@ class Stage:
         )
         self.env = ScriptedEpisodes(script)
         envs = self.env.num_envs
-        self.learner: Learner = make_learner(self.config, self.env, CPU)
+        self.learner: Learner = make_learner(self.config, self.env.spec, CPU)
         self.mixture = torch.tensor(actor_mixtures(envs, self.config.mixture.num_mixtures))
         self.replay = SequenceReplay(
             self.env.spec, self.mixture, self.config.network.lstm_size, self.config.replay, CPU,
@@ -380,7 +380,7 @@ def test_a_non_finite_reward_does_not_outlive_its_episode(bad: float) -> None:
 def test_without_a_replay_it_only_plays() -> None:
     config = make_tiny_config()
     env = ScriptedEpisodes(SCRIPT)
-    learner = make_learner(config, env, CPU)
+    learner = make_learner(config, env.spec, CPU)
     actor = make_actor(config, env, learner, torch.zeros(4, dtype=torch.int64), torch.zeros(4), torch.Generator())
     actor.reset(0)
     for _ in range(5):
@@ -394,7 +394,7 @@ def test_a_saved_actor_goes_on_exactly() -> None:
 
     def make() -> Actor:
         env = DiscoMaze(8, 7, 12, 64, CPU)
-        learner = make_learner(config, env, CPU)
+        learner = make_learner(config, env.spec, CPU)
         mixture = torch.zeros(8, dtype=torch.int64)
         return make_actor(config, env, learner, mixture, torch.full((8,), 0.5), torch.Generator().manual_seed(4))
 

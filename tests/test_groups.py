@@ -149,7 +149,7 @@ def test_an_actor_treats_environments_on_the_host_like_others() -> None:
     actors = []
     for kind in (DiscoMaze, HostedMaze):
         env = kind(8, 7, 12, 64, CPU)
-        learner = make_learner(config, env, CPU)
+        learner = make_learner(config, env.spec, CPU)
         mixture = torch.zeros(8, dtype=torch.int64)
         actors.append(
             make_actor(config, env, learner, mixture, torch.full((8,), 0.5), torch.Generator().manual_seed(4))

@@ -272,7 +272,7 @@ def test_the_memory_of_montezumas_revenge_holds_what_the_console_says() -> None:
         assert isinstance(env, WorkerEnvironments), "though env.backend is vector"
         assert settings.env.backend == "vector"
         assert env.spec.controllable_state == HAND_CRAFTED_STATE
-        learner = make_learner(settings, env, CPU)
+        learner = make_learner(settings, env.spec, CPU)
         actor: Actor = make_actor(
             settings, env, learner, torch.zeros(2, dtype=torch.int64), torch.ones(2), torch.Generator()
         )

@@ -36,7 +36,7 @@ def values_in_chain(chain: Chain, updates: int, **changes: Any) -> tuple[torch.T
             **changes,
         }
     )  # fmt: skip
-    learner = make_learner(config, chain, CPU)
+    learner = make_learner(config, chain.spec, CPU)
     mixture = torch.zeros(chain.num_envs, dtype=torch.int64)
     replay = SequenceReplay(
         chain.spec, mixture, config.network.lstm_size, config.replay, CPU, make_generator(0, "replay", CPU)

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from ngu.config import Precision
-from ngu.envs.protocol import EnvironmentBatch, Step
+from ngu.envs.protocol import EnvironmentBatch, EnvironmentSpec, Step
 from ngu.graphs import Branch, Graphed, fusable
 from ngu.host_replay import RowCarrier
 from ngu.hosted import HostedSteps
@@ -22,13 +22,15 @@ from ngu.novelty.model import NoveltyModel
 from ngu.novelty.reward import IntrinsicReward
 from ngu.precision import autocast, in_full
 from ngu.randomness import restore_generator
-from ngu.replay import Row, SequenceReplay
+from ngu.replay import Row, RowSink
 from ngu.retrace import Objective
 
 _PER_STEP = ("novelty/reward", "novelty/alpha", "novelty/episodic", "novelty/rnd_error", "actor/q_max")
 _PER_EPISODE = ("env/return", "env/episode_length")
 _BY_POLICY = ("novelty/reward", "actor/q_max")
 """Of the means over steps, those that are also told for the two ends of the family of policies."""
+_SUBSETS = ("", "/exploit", "/explore")
+"""Whose steps are counted together: everybody's, and those of the two ends of the family if there is one."""
 _TENSORS = (
     "observation", "previous_action", "extrinsic", "intrinsic", "q", "action", "behaviour", "taken", "alpha",
     "episode_return", "episode_length", "sums",
@@ -49,7 +51,7 @@ class Actor:
         mixture: Tensor,
         epsilon: Tensor,
         generator: torch.Generator,
-        replay: SequenceReplay | None = None,
+        replay: RowSink | None = None,
         objective: Objective | None = None,
         precision: Precision = "fp32",
         streams: slice = slice(None),
@@ -87,12 +89,10 @@ class Actor:
         self.episode_length = zero.clone()
         counted = len(_PER_STEP) + len(_PER_EPISODE) + len(env.spec.reported) + 2
         last = network.num_mixtures - 1
-        self.subsets = {"": torch.ones_like(mixture, dtype=torch.bool)}
-        """Whose steps are counted together, [E] bool each: all, and the two ends of the family if there is one."""
-        if last > 0:
-            self.subsets |= {"/exploit": mixture == 0, "/explore": mixture == last}
-        self._subsets = torch.stack(list(self.subsets.values()))
-        self.sums = torch.zeros(len(self.subsets), counted, dtype=torch.float64, device=self.device)
+        everybody = torch.ones_like(mixture, dtype=torch.bool)
+        ends = [mixture == 0, mixture == last] if last > 0 else []
+        self._subsets = torch.stack([everybody, *ends])
+        self.sums = torch.zeros(len(self._subsets), counted, dtype=torch.float64, device=self.device)
         apart = replay is not None and replay.device.type != self.device.type
         self._carrier = RowCarrier(replay, streams) if apart and replay is not None else None
         self._sight = Branch(self.device, urgent=True)
@@ -193,7 +193,7 @@ class Actor:
         """[E, D], as the environments measured it."""
         return torch.stack([step.info[name] for name in self.env.spec.controllable_state], 1)
 
-    def _remember(self, step: Step, best: Tensor, replay: SequenceReplay) -> None:
+    def _remember(self, step: Step, best: Tensor, replay: RowSink) -> None:
         """Hands the new row to replay, while `state` still is the state before its observation was seen."""
         assert self.objective is not None
         first = step.first
@@ -259,13 +259,18 @@ class Actor:
 
 def pop_statistics(actors: Sequence[Actor]) -> dict[str, float]:
     """Means over actors since the last call, as metrics; one transfer from the device."""
-    all_sums = torch.stack([actor.sums for actor in actors]).sum(0).tolist()
+    sums = torch.stack([actor.sums for actor in actors]).sum(0)
     for actor in actors:
         actor.sums.zero_()
+    return means_of(sums, actors[0].env.spec)
+
+
+def means_of(all_sums: Tensor, spec: EnvironmentSpec) -> dict[str, float]:
+    """Metrics from actors' added `sums`, [P, K]: for all policies, then for both ends of the family if there is one."""
     split = 1 + len(_PER_STEP)
-    names = [*_PER_EPISODE, *(f"env/{name}" for name in actors[0].env.spec.reported)]
+    names = [*_PER_EPISODE, *(f"env/{name}" for name in spec.reported)]
     metrics: dict[str, float] = {}
-    for subset, sums in zip(actors[0].subsets, all_sums, strict=True):
+    for subset, sums in zip(_SUBSETS, all_sums.tolist(), strict=False):
         steps, episodes = sums[0], sums[split]
         metrics[f"env/episodes{subset}"] = episodes
         if steps:

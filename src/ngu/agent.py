@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import torch
+from torch import Tensor
 
 from ngu.actor import Actor
 from ngu.checkpoint import check_shapes
 from ngu.config import Config
 from ngu.envs.make import make_environment
-from ngu.envs.protocol import EnvironmentBatch
+from ngu.envs.protocol import EnvironmentBatch, EnvironmentSpec
 from ngu.learner import Learner
-from ngu.mixture import actor_epsilons, actor_mixtures, grouped_actors
+from ngu.mixture import Mixture, actor_epsilons, actor_mixtures, grouped_actors
 from ngu.networks import QNetwork
+from ngu.novelty.model import NoveltyModel
 from ngu.novelty.reward import IntrinsicReward
 from ngu.precision import storage_dtype
 from ngu.randomness import make_generator, seed_of
-from ngu.replay import SequenceReplay
-from ngu.retrace import Objective
+from ngu.replay import RowSink, SequenceReplay
+from ngu.retrace import Objective, ValueTransform
 
 
 @dataclass
@@ -36,27 +39,15 @@ class Agent:
     @classmethod
     def create(cls, config: Config, device: torch.device) -> Agent:
         """Builds all parts; nothing has acted or learned yet."""
-        seed, envs, groups = config.run.seed, config.env.num_envs, config.env.groups
-        order = grouped_actors(envs, config.mixture.num_mixtures, groups)
-        mixtures = actor_mixtures(envs, config.mixture.num_mixtures)
-        epsilons = actor_epsilons(envs, config.mixture.epsilon_base, config.mixture.epsilon_alpha)
-        mixture = torch.tensor([mixtures[j] for j in order], device=device)
-        epsilon = torch.tensor([epsilons[j] for j in order], device=device)
-        size = envs // groups
+        seed, groups = config.run.seed, config.env.groups
+        mixture, epsilon = slots_of(config, device)
+        size = config.env.num_envs // groups
         batches: list[EnvironmentBatch] = []
         try:
             # A replay that does not fit is refused before the other groups' emulators are made, which takes long.
             batches.append(make_environment(config, size, device, share=groups))
-            learner = make_learner(config, batches[0], device)
-            place = device if config.replay.place == "device" else torch.device("cpu")
-            replay = SequenceReplay(
-                batches[0].spec,
-                mixture.to(place),
-                config.network.lstm_size,
-                config.replay,
-                place,
-                make_generator(seed, "replay", place),
-            )
+            learner = make_learner(config, batches[0].spec, device)
+            replay = make_replay(config, batches[0].spec, mixture, device)
             batches += [make_environment(config, size, device, share=groups) for _ in range(1, groups)]
         except BaseException:
             for batch in batches:
@@ -77,21 +68,72 @@ class Agent:
             actor.env.close()
 
 
-def make_learner(config: Config, env: EnvironmentBatch, device: torch.device) -> Learner:
+def slots_of(config: Config, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Policy and epsilon of each environment, [E], in the order of their groups."""
+    envs, mixtures = config.env.num_envs, config.mixture.num_mixtures
+    order = grouped_actors(envs, mixtures, config.env.groups)
+    mixture = actor_mixtures(envs, mixtures)
+    epsilon = actor_epsilons(envs, config.mixture.epsilon_base, config.mixture.epsilon_alpha)
+    return (
+        torch.tensor([mixture[j] for j in order], device=device),
+        torch.tensor([epsilon[j] for j in order], device=device),
+    )
+
+
+def make_learner(config: Config, spec: EnvironmentSpec, device: torch.device) -> Learner:
     """A learner whose networks depend on the run's seed alone, not on the device."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed_of(config.run.seed, "networks"))
-        return Learner(env.spec, config, device, make_generator(config.run.seed, "learning", device))
+        return Learner(spec, config, device, make_generator(config.run.seed, "learning", device))
+
+
+def make_replay(config: Config, spec: EnvironmentSpec, mixture: Tensor, device: torch.device) -> SequenceReplay:
+    """The replay of all environments, on the device or, if the config says so, on the host."""
+    place = device if config.replay.place == "device" else torch.device("cpu")
+    generator = make_generator(config.run.seed, "replay", place)
+    return SequenceReplay(spec, mixture.to(place), config.network.lstm_size, config.replay, place, generator)
+
+
+class Teacher(Protocol):
+    """What actors copy: a learner, or networks that are given a learner's weights."""
+
+    device: torch.device
+    network: QNetwork
+    novelty: NoveltyModel
+    mixture: Mixture
+    transform: ValueTransform
+
+
+class Pupil:
+    """The networks of a process that acts or evaluates for a learner elsewhere."""
+
+    def __init__(self, config: Config, spec: EnvironmentSpec, device: torch.device) -> None:
+        self.device = device
+        self.network = QNetwork(spec, config.mixture.num_mixtures, config.network).to(device).requires_grad_(False)
+        self.novelty = NoveltyModel(spec, config.novelty).to(device).requires_grad_(False)
+        self.mixture = Mixture.create(config.mixture, device)
+        self.transform = ValueTransform.create(config.learner)
+
+    def load(self, weights: Mapping[str, Mapping[str, Tensor]]) -> None:
+        """Takes over what `weights_of` gave."""
+        self.network.load_state_dict(weights["network"])
+        self.novelty.load_state_dict(weights["novelty"])
+
+
+def weights_of(teacher: Teacher) -> dict[str, dict[str, Tensor]]:
+    """The weights that a `Pupil` takes over, on the CPU."""
+    parts = {"network": teacher.network.state_dict(), "novelty": teacher.novelty.state_dict()}
+    return {part: {name: value.cpu() for name, value in state.items()} for part, state in parts.items()}
 
 
 def make_actor(
     config: Config,
     env: EnvironmentBatch,
-    learner: Learner,
+    learner: Teacher,
     mixture: torch.Tensor,
     epsilon: torch.Tensor,
     generator: torch.Generator,
-    replay: SequenceReplay | None = None,
+    replay: RowSink | None = None,
     streams: slice = slice(None),
 ) -> Actor:
     """An actor with copies of the learner's networks; `streams` are its part of replay."""
@@ -119,7 +161,7 @@ def load_policy(
 
     Without replay or environments, and also on another kind of device than the one that trained.
     """
-    learner = make_learner(config, env, device)
+    learner = make_learner(config, env.spec, device)
     # A generator's state fits its own kind of device alone, and playing does not need it.
     saved = {**state["learner"], "generator": learner.generator.get_state()}
     check_shapes({"learner": learner.state_dict()}, {"learner": saved})

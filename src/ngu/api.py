@@ -109,9 +109,8 @@ class NGU:
             The action (an int for one observation, an array for a batch) and the state for the next call.
         """
         runner = self._training.runner
-        agent = runner.agent
         runner.settle()
-        actor = Policy(self.config, agent.actors[0].env.spec, agent.learner, agent.actors[0].novelty)
+        actor = Policy(self.config, runner.spec, runner.learner, runner.novelty)
         batch, single = actor.prepare(observation)
         state = state if state is not None else actor.begin(len(batch))
         if len(state.previous_action) != len(batch):

@@ -395,6 +395,8 @@ class RunConfig:
 
     steps: int = 1_000_000
     """Agent steps to train for, over all environments."""
+    runner: Literal["local", "ray"] = "local"
+    """Acting and learning in this process, or actors and evaluator in processes of a Ray cluster (extra `ray`)."""
     seed: int = 0
     """Seed of everything random; the same seed gives the same run on the CPU."""
     device: str = "cpu"
@@ -435,6 +437,32 @@ class RunConfig:
 
 
 @dataclass(frozen=True)
+class RayConfig:
+    """Actors as processes of a Ray cluster (`run.runner` ray); each has one of the env.groups of environments."""
+
+    address: str = ""
+    """The cluster's address, or auto for the one that this machine is part of; empty to start one for this run."""
+    cpus_per_actor: float = 1.0
+    """Cores that an actor asks the cluster for; it uses as many threads, and one at least."""
+    chunk_steps: int = 40
+    """Steps of each environment that an actor sends at once."""
+    queued_chunks: int = 2
+    """Chunks of an actor that may be under way; it waits when the learner has not taken the oldest."""
+    compression: Literal["auto", "always", "never"] = "auto"
+    """Whether frames are compressed: auto does where they travel to another machine."""
+    timeout: float = 300.0
+    """Seconds after which an actor or evaluator that runs and sends nothing is replaced."""
+    max_failures: int = 5
+    """How often in a row an actor may fail without sending a chunk before the run stops."""
+
+    def __post_init__(self) -> None:
+        for name in ("cpus_per_actor", "timeout"):
+            _require(getattr(self, name) > 0, f"ray.{name} is {getattr(self, name)}; set it above 0.")
+        for name in ("chunk_steps", "queued_chunks", "max_failures"):
+            _require(getattr(self, name) >= 1, f"ray.{name} is {getattr(self, name)}; set it to 1 or more.")
+
+
+@dataclass(frozen=True)
 class Config:
     """All settings of a run."""
 
@@ -450,6 +478,7 @@ class Config:
     learner: LearnerConfig = field(default_factory=LearnerConfig)
     actor: ActorConfig = field(default_factory=ActorConfig)
     evaluation: EvaluationConfig = field(default_factory=EvaluationConfig)
+    ray: RayConfig = field(default_factory=RayConfig)
     run: RunConfig = field(default_factory=RunConfig)
 
     def __post_init__(self) -> None:

@@ -5,11 +5,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ngu.agent import make_actor
+from ngu.agent import Teacher, make_actor
 from ngu.config import Config
 from ngu.envs.atari_games import human_normalised
 from ngu.envs.make import make_environment, measuring_rooms
-from ngu.learner import Learner
 from ngu.novelty.reward import IntrinsicReward
 
 
@@ -20,7 +19,7 @@ class Evaluator:
     differ by the weights alone. It shares the weights and statistics of actors and learner and changes neither.
     """
 
-    def __init__(self, config: Config, learner: Learner, device: torch.device) -> None:
+    def __init__(self, config: Config, learner: Teacher, device: torch.device) -> None:
         """`eval/exploit` is beta_0, `eval/explore` beta_{N-1}; with one policy there is no exploitative one."""
         self.config = config
         settings = config.evaluation
@@ -40,7 +39,7 @@ class Evaluator:
         )
 
     @torch.no_grad()
-    def evaluate(self, learner: Learner, novelty: IntrinsicReward) -> dict[str, float]:
+    def evaluate(self, learner: Teacher, novelty: IntrinsicReward) -> dict[str, float]:
         """`eval/<policy>/<measurement>@<mark>` and the return and length of the episodes, as means."""
         settings = self.config.evaluation
         actor = self.actor

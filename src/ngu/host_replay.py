@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from ngu.networks import RecurrentState
-from ngu.replay import Batch, Row, SequenceReplay
+from ngu.replay import Batch, Row, RowSink, SequenceReplay
 
 Record = TypeVar("Record")
 
@@ -23,7 +23,7 @@ Record = TypeVar("Record")
 class RowCarrier:
     """Carries the rows of one actor to a replay on the host."""
 
-    def __init__(self, replay: SequenceReplay, streams: slice) -> None:
+    def __init__(self, replay: RowSink, streams: slice) -> None:
         self._replay = replay
         self._streams = streams
         self._held: tuple[Row, RecurrentState] | None = None

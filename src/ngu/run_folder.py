@@ -6,6 +6,7 @@
       checkpoints/     the newest checkpoints (`ngu.checkpoint`)
       tensorboard/     the same metrics for TensorBoard
       report.html      written by `ngu report`
+      status.json      what the actors of a Ray cluster are doing, for `ngu status`
       lock             held by the process that trains
 
 Only one process trains into a folder: it holds a lock that the operating system releases when the process dies, however
@@ -111,6 +112,11 @@ class RunFolder:
     def report_path(self) -> Path:
         """The page that `ngu report` writes."""
         return self.path / "report.html"
+
+    @property
+    def status_path(self) -> Path:
+        """What a cluster's actors are doing, while it trains."""
+        return self.path / "status.json"
 
     def close(self) -> None:
         """Releases the lock, if there is one."""

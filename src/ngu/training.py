@@ -6,8 +6,10 @@ a run that was stopped and resumed computes the same as one that was not.
 
 from __future__ import annotations
 
+import json
 import signal
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -25,8 +27,12 @@ from ngu.graphs import enable_fusion
 from ngu.machine import resident_memory, resolve_device
 from ngu.metrics import MetricsWriter
 from ngu.progress import Progress
-from ngu.run_folder import RunFolder
+from ngu.run_folder import RunFolder, replace_file
 from ngu.runners.local import LocalRunner
+from ngu.runners.make import make_runner
+
+_STATUS_PERIOD = 2.0
+"""Seconds between two writings of a cluster's state."""
 
 
 @dataclass
@@ -54,7 +60,7 @@ class Training:
             torch.backends.cudnn.benchmark = True
             torch.set_float32_matmul_precision("high")
             enable_fusion(config.run.compile)
-        self.runner = LocalRunner(config, self.device)
+        self.runner = make_runner(config, self.device)
         self.evaluator: Evaluator | None = None
         self.history: list[dict[str, float]] = []
         """Every line of metrics since this object was made, each with its `step`."""
@@ -62,12 +68,14 @@ class Training:
         """Sentences to show to the user before training goes on."""
         self._stop = threading.Event()
         self._restarts_told = 0
+        self._next_status = 0.0
 
     @classmethod
     def start(cls, config: Config) -> Self:
         """A new run with a new folder. The agent is built first: one that does not fit leaves no folder behind."""
         training = cls(config)
-        training.evaluator = Evaluator(config, training.runner.agent.learner, training.device)
+        if not training.runner.evaluates_beside:
+            training.evaluator = Evaluator(config, training.runner.learner, training.device)
         training.folder = RunFolder.create(config)
         return training
 
@@ -88,6 +96,9 @@ class Training:
 
     def load(self, state: dict[str, Any]) -> None:
         """Takes over a checkpoint's state, after checking that it fits this agent."""
+        kind = state["runner"]["kind"]
+        if kind != self.config.run.runner:
+            raise UserError(f"the checkpoint was written by the runner {kind}; go on with --runner {kind}.")
         own = self.runner.state_dict()
         found = state
         if state["runner"]["device"] != self.device.type:
@@ -103,7 +114,7 @@ class Training:
                 f"the checkpoint was written on {state['runner']['device']}: on {self.device.type} episodes begin "
                 "anew, and replay fills anew before learning goes on."
             )
-        elif not all(actor.env.restores for actor in self.runner.agent.actors):
+        elif not self.runner.restores:
             self.notes.append("emulators cannot be saved: episodes begin anew, with what was learned and with replay.")
         check_shapes({name: own[name] for name in own if name in found}, found)
         self.runner.load_state_dict(state)
@@ -124,19 +135,21 @@ class Training:
                     progress.note(note)
             self.notes.clear()
             if runner.steps == 0 and self.config.evaluation.period:
-                outcome.evaluation = self._evaluate(writer, progress)
+                self._evaluate(writer, progress, outcome)
             evaluated = runner.steps
             while runner.steps < total and not self._stop.is_set():
                 before = runner.steps
                 self._advance(progress)
                 steps = runner.steps
                 if progress:
-                    progress.update(steps, runner.agent.learner.updates)
+                    progress.update(steps, runner.learner.updates)
                 if _crossed(settings.log_period, before, steps):
                     self._log(writer, progress)
                 if _crossed(self.config.evaluation.period, before, steps):
-                    outcome.evaluation = self._evaluate(writer, progress)
+                    self._evaluate(writer, progress, outcome)
                     evaluated = steps
+                self._tell_finished(writer, progress, outcome)
+                self._write_status()
                 if _crossed(settings.checkpoint_period, before, steps) and steps < total:
                     self._save(progress)
             # The checkpoint first: the last lines of metrics empty the running statistics, which a resumed run needs.
@@ -145,16 +158,16 @@ class Training:
             if not outcome.interrupted:
                 self._log(writer, progress)
                 if evaluated != runner.steps or not outcome.evaluation:
-                    outcome.evaluation = self._evaluate(writer, progress)
+                    self._evaluate(writer, progress, outcome)
+                self._tell_finished(writer, progress, outcome, wait=True)
         return outcome
 
     def evaluate(self) -> dict[str, float]:
         """The means of one evaluation with the present weights."""
         if self.evaluator is None:
-            self.evaluator = Evaluator(self.config, self.runner.agent.learner, self.device)
+            self.evaluator = Evaluator(self.config, self.runner.learner, self.device)
         self.runner.settle()
-        agent = self.runner.agent
-        return self.evaluator.evaluate(agent.learner, agent.actors[0].novelty)
+        return self.evaluator.evaluate(self.runner.learner, self.runner.novelty)
 
     def close(self) -> None:
         """Ends the environments' threads and processes; nothing can be trained afterwards."""
@@ -187,7 +200,7 @@ class Training:
         runner = self.runner
         values = runner.pop_statistics()
         if progress:
-            progress.update(runner.steps, runner.agent.learner.updates, values)
+            progress.update(runner.steps, runner.learner.updates, values)
             values["speed/steps_per_second"] = progress.steps_per_second
             values["speed/updates_per_second"] = progress.updates_per_second
             values["memory/resident"] = resident_memory() / 2**20
@@ -195,7 +208,7 @@ class Training:
                 values["memory/gpu"] = torch.cuda.memory_reserved(self.device) / 2**20
         self._write(writer, values)
         if progress and runner.restarts > self._restarts_told:
-            progress.note(f"worker processes restarted so far: {runner.restarts}; {' '.join(runner.restart_reasons)}")
+            progress.note(runner.restart_note)
             self._restarts_told = runner.restarts
         if values["learner/skipped_in_a_row"] >= self.config.learner.max_skipped_updates:
             self._save(progress)
@@ -205,19 +218,48 @@ class Training:
                 f"were skipped, so training stopped{where}; lower the learning rates or look at the rewards."
             )
 
-    def _evaluate(self, writer: MetricsWriter | None, progress: Progress | None) -> dict[str, float]:
-        values = self.evaluate()
-        self._write(writer, values)
-        if progress:
-            progress.update(self.runner.steps, self.runner.agent.learner.updates, values)
-            shown = ", ".join(f"{name.removeprefix('eval/')} {_number(value)}" for name, value in values.items())
-            progress.note(f"evaluation at {self.runner.steps:,} steps: {shown}")
-        return values
+    def _evaluate(self, writer: MetricsWriter | None, progress: Progress | None, outcome: Outcome) -> None:
+        """Evaluates now, or asks for it where that is done beside training."""
+        if isinstance(self.runner, LocalRunner):
+            self._tell(writer, progress, outcome, self.runner.steps, self.evaluate())
+        else:
+            self.runner.begin_evaluation()
 
-    def _write(self, writer: MetricsWriter | None, values: dict[str, float]) -> None:
-        self.history.append({"step": self.runner.steps, **values})
+    def _tell_finished(
+        self, writer: MetricsWriter | None, progress: Progress | None, outcome: Outcome, *, wait: bool = False
+    ) -> None:
+        """Tells of the evaluations that have come in from beside training."""
+        if not isinstance(self.runner, LocalRunner):
+            for steps, values in self.runner.finished_evaluations(wait=wait):
+                self._tell(writer, progress, outcome, steps, values)
+
+    def _tell(
+        self,
+        writer: MetricsWriter | None,
+        progress: Progress | None,
+        outcome: Outcome,
+        steps: int,
+        values: dict[str, float],
+    ) -> None:
+        outcome.evaluation = values
+        self._write(writer, values, steps)
+        if progress:
+            progress.update(self.runner.steps, self.runner.learner.updates, values)
+            shown = ", ".join(f"{name.removeprefix('eval/')} {_number(value)}" for name, value in values.items())
+            progress.note(f"evaluation at {steps:,} steps: {shown}")
+
+    def _write_status(self) -> None:
+        """Leaves word of the cluster now and then, for `ngu status`."""
+        if self.folder is None or isinstance(self.runner, LocalRunner) or time.monotonic() < self._next_status:
+            return
+        self._next_status = time.monotonic() + _STATUS_PERIOD
+        replace_file(self.folder.status_path, json.dumps(self.runner.status()).encode())
+
+    def _write(self, writer: MetricsWriter | None, values: dict[str, float], steps: int | None = None) -> None:
+        at = self.runner.steps if steps is None else steps
+        self.history.append({"step": at, **values})
         if writer:
-            writer.write(self.runner.steps, values)
+            writer.write(at, values)
 
     def _save(self, progress: Progress | None) -> None:
         if self.folder is None:
@@ -250,7 +292,7 @@ def _number(value: float) -> str:
 
 
 def _networks(state: dict[str, Any]) -> dict[str, Any]:
-    return {name: state[name] for name in ("network", "novelty")}
+    return {name: state[name] for name in ("network", "novelty") if name in state}
 
 
 def _crossed(period: int, before: int, after: int) -> bool:

@@ -178,7 +178,7 @@ def measure_growth(config: Config, spec: EnvironmentSpec, learner: Learner, fill
     for number in sorted({1, 8, 32, config.mixture.num_mixtures}):
         if number <= envs:
             changed = with_overrides(config, {"mixture.num_mixtures": number, "mixture.cross_mixture_ratio": 0.0})
-            other = make_learner(changed, StillEnvironment(spec, 1), learner.device)
+            other = make_learner(changed, spec, learner.device)
             mixtures += acting_times(still_actor(changed, spec, envs, other), [fill], seconds)
     return Growth(environments, filled, mixtures, too_large)
 

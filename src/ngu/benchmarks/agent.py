@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from ngu.benchmarks.timing import milliseconds, wait
+from ngu.benchmarks.timing import local_runner, milliseconds, wait
 from ngu.config import Config
 from ngu.envs.make import make_environment
 from ngu.graphs import Graphed
@@ -80,7 +80,7 @@ def measure(config: Config, seconds: float = 10.0) -> Benchmark:
     """Trains for `seconds` after a warm-up, then times each part alone."""
     device = resolve_device(config.run.device)
     training = Training(config)
-    runner = training.runner
+    runner = local_runner(training)
     agent = runner.agent
     while agent.learner.updates < 3 * Graphed.warmup_calls:
         runner.advance()
@@ -130,7 +130,7 @@ def measure(config: Config, seconds: float = 10.0) -> Benchmark:
 
 
 def _knn(training: Training) -> Callable[[], object]:
-    novelty = training.runner.agent.actors[0].novelty
+    novelty = training.runner.novelty
     if novelty.memory is None:
         return lambda: None
     entries = novelty.memory.entries

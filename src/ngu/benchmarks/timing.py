@@ -9,9 +9,19 @@ from typing import Any
 
 import torch
 
+from ngu.errors import UserError
 from ngu.graphs import Graphed
+from ngu.runners.local import LocalRunner
+from ngu.training import Training
 
 _MISSING = object()
+
+
+def local_runner(training: Training) -> LocalRunner:
+    """The runner that a benchmark of one process measures."""
+    if not isinstance(training.runner, LocalRunner):
+        raise UserError("`ngu bench` measures the agent in one process; leave out --runner ray.")
+    return training.runner
 
 
 def wait(device: torch.device) -> None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import torch
 
-from ngu.benchmarks.timing import CallTimes, milliseconds, wait
+from ngu.benchmarks.timing import CallTimes, local_runner, milliseconds, wait
 from ngu.config import Config
 from ngu.config_reading import with_overrides
 from ngu.graphs import Graphed
@@ -57,7 +57,7 @@ class WholeAgent:
 
     def __init__(self, config: Config) -> None:
         self.config = config
-        self.runner = Training(config).runner
+        self.runner = local_runner(Training(config))
         self.agent = self.runner.agent
         self.device = self.runner.device
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from ngu.training import Training
 
 _PROG = "ngu resume"
-_FIXED = ("seed", "folder", "name")
+_FIXED = ("seed", "folder", "name", "runner")
 """Settings that only the start of a run can choose."""
 
 
@@ -27,7 +27,7 @@ _FIXED = ("seed", "folder", "name")
 class Resume:
     """Goes on with a run from its newest checkpoint, as if it had not been stopped.
 
-    The run's own settings hold. Those of the group `run` can be changed, except seed, folder and name.
+    The run's own settings hold. Those of the group `run` can be changed, except seed, folder, name and runner.
 
     The defaults below are those of the run on this command line.
     """

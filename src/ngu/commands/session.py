@@ -18,7 +18,10 @@ def train_and_report(training: Training) -> int:
     folder = training.folder
     assert folder is not None
     print(f"run: {folder.path}, from step {training.runner.steps:,}", flush=True)
-    outcome = training.run(handle_signals=True)
+    try:
+        outcome = training.run(handle_signals=True)
+    finally:
+        training.close()
     if outcome.interrupted:
         print(
             f"stopped at {outcome.steps:,} steps; resume with: ngu resume {shlex.quote(str(folder.path))}", flush=True

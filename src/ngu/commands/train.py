@@ -20,6 +20,7 @@ from ngu.config import (
     MixtureConfig,
     NetworkConfig,
     NoveltyConfig,
+    RayConfig,
     ReplayConfig,
     RunConfig,
 )
@@ -57,6 +58,14 @@ class Train:
     """Short for --run.steps."""
     seed: Annotated[int | None, tyro.conf.arg(metavar="INT", help_behavior_hint="")] = None
     """Short for --run.seed."""
+    runner: Annotated[str | None, tyro.conf.arg(metavar="NAME", help_behavior_hint="")] = None
+    """Short for --run.runner: local, or ray for actors on a Ray cluster."""
+    address: Annotated[str | None, tyro.conf.arg(metavar="ADDRESS", help_behavior_hint="")] = None
+    """Short for --ray.address."""
+    actors: Annotated[int | None, tyro.conf.arg(metavar="INT", help_behavior_hint="")] = None
+    """Actors of the runner ray: sets --env.groups, and with it --env.num-envs."""
+    envs_per_actor: Annotated[int | None, tyro.conf.arg(metavar="INT", help_behavior_hint="")] = None
+    """Environments of each actor: sets --env.num-envs."""
     run: RunConfig = dataclasses.field(default_factory=RunConfig)
     env: EnvConfig = dataclasses.field(default_factory=EnvConfig)
     mixture: MixtureConfig = dataclasses.field(default_factory=MixtureConfig)
@@ -66,6 +75,7 @@ class Train:
     learner: LearnerConfig = dataclasses.field(default_factory=LearnerConfig)
     actor: ActorConfig = dataclasses.field(default_factory=ActorConfig)
     evaluation: EvaluationConfig = dataclasses.field(default_factory=EvaluationConfig)
+    ray: RayConfig = dataclasses.field(default_factory=RayConfig)
 
 
 Command = TypeVar("Command", bound=Train)
@@ -97,8 +107,15 @@ def read_command(prog: str, kind: type[Command], argv: list[str]) -> tuple[Comma
     base = _base(line)
     command = parse(prog, kind, line, kind(**{group: getattr(base, group) for group in GROUPS}))
     settings = {group: to_dict(getattr(command, group)) for group in GROUPS}
-    shortcuts = {"device": command.device, "steps": command.steps, "seed": command.seed}
+    shortcuts = {"device": command.device, "steps": command.steps, "seed": command.seed, "runner": command.runner}
     settings["run"] |= {name: value for name, value in shortcuts.items() if value is not None}
+    if command.address is not None:
+        settings["ray"]["address"] = command.address
+    if command.actors is not None or command.envs_per_actor is not None:
+        env = settings["env"]
+        each = command.envs_per_actor or max(env["num_envs"] // (command.actors or env["groups"]), 1)
+        env["groups"] = command.actors or env["groups"]
+        env["num_envs"] = env["groups"] * each
     return command, from_dict(settings, base)
 
 

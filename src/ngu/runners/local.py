@@ -11,8 +11,6 @@ is waited for before the next one is drawn.
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -20,32 +18,22 @@ import torch
 from ngu.actor import pop_statistics
 from ngu.agent import Agent
 from ngu.config import Config
-from ngu.graphs import Graphed
-from ngu.host_replay import BatchCarrier
-from ngu.learner import Update
+from ngu.envs.protocol import EnvironmentSpec
+from ngu.novelty.reward import IntrinsicReward
 from ngu.randomness import restore_generator, seed_of
-from ngu.replay import Batch
+from ngu.runners.learning import LearningLoop
 
 
-class LocalRunner:
+class LocalRunner(LearningLoop):
     """Trains one agent on one device."""
 
+    evaluates_beside = False
+
     def __init__(self, config: Config, device: torch.device) -> None:
-        self.config = config
-        self.device = device
         self.agent = Agent.create(config, device)
+        super().__init__(config, device, self.agent.learner, self.agent.replay)
         self.acting_steps = 0
-        self.learning_since: tuple[int, int] | None = None
         self._started = False
-        self._pending: tuple[Batch, Update] | None = None
-        self._learner_stream = torch.cuda.Stream() if device.type == "cuda" else None  # type: ignore[no-untyped-call]
-        replay = self.agent.replay
-        size = config.learner.batch_size
-        self._carrier: BatchCarrier | None = None
-        if replay.device.type == device.type:
-            self._sample: Callable[[], Batch] = Graphed(lambda: replay.sample(size), device, (replay.generator,))
-        else:
-            self._carrier = self._sample = BatchCarrier(replay, size, device)
 
     @property
     def steps(self) -> int:
@@ -76,40 +64,20 @@ class LocalRunner:
             actor.send()
         self._started = True
 
-    def _update_is_due(self, collected: int) -> bool:
-        if self.learning_since is None:
-            if int(self.agent.replay.count()) < self.config.replay.min_sequences:
-                return False
-            self.learning_since = collected, self.agent.learner.updates
-        steps, updates = self.learning_since
-        return self.agent.learner.updates < updates + int((collected - steps) / self.config.steps_per_update)
+    @property
+    def spec(self) -> EnvironmentSpec:
+        """What the environments are like."""
+        return self.agent.actors[0].env.spec
 
-    def _update(self, collected: int) -> None:
-        self.settle()
-        batch = self._sample()
-        with self._beside_acting():
-            self._pending = batch, self.agent.learner.update(batch, collected)
-        if self._learner_stream is None:
-            self.settle()
+    @property
+    def novelty(self) -> IntrinsicReward:
+        """Whose running statistics an evaluation takes over."""
+        return self.agent.actors[0].novelty
 
-    def _beside_acting(self) -> contextlib.AbstractContextManager[Any]:
-        """Lets an update run on its own stream, after all that was queued so far."""
-        if self._learner_stream is None:
-            return contextlib.nullcontext()
-        self._learner_stream.wait_stream(torch.cuda.current_stream())
-        return torch.cuda.stream(self._learner_stream)
-
-    def settle(self) -> None:
-        """Waits for the update under way and writes its priorities; after that all parts agree."""
-        if self._learner_stream is not None:
-            torch.cuda.current_stream().wait_stream(self._learner_stream)
-        if self._pending is not None:
-            batch, update = self._pending
-            if self._carrier is not None:
-                self._carrier.update_priorities(update.priority)
-            else:
-                self.agent.replay.update_priorities(batch, update.priority)
-            self._pending = None
+    @property
+    def restores(self) -> bool:
+        """Whether a saved state holds the running episodes."""
+        return all(actor.env.restores for actor in self.agent.actors)
 
     def pop_statistics(self) -> dict[str, float]:
         """Metrics since the last call."""
@@ -124,10 +92,10 @@ class LocalRunner:
         return sum(getattr(actor.env, "restarts", 0) for actor in self.agent.actors)
 
     @property
-    def restart_reasons(self) -> list[str]:
-        """Why, in each group, the last of them was."""
+    def restart_note(self) -> str:
+        """A sentence about them: how many, and why, in each group, the last was."""
         reasons = [getattr(actor.env, "restart_reason", "") for actor in self.agent.actors]
-        return [reason for reason in reasons if reason]
+        return f"worker processes restarted so far: {self.restarts}; {' '.join(reason for reason in reasons if reason)}"
 
     def close(self) -> None:
         """Ends the environments' threads and processes."""
@@ -140,6 +108,7 @@ class LocalRunner:
         agent = self.agent
         return {
             "runner": {
+                "kind": "local",
                 "acting_steps": self.acting_steps,
                 "learning_since": list(self.learning_since or ()),
                 "device": self.device.type,
@@ -162,8 +131,7 @@ class LocalRunner:
         moved = runner["device"] != self.device.type
         self.acting_steps = int(runner["acting_steps"])
         self.learning_since = None
-        restored = all(actor.env.restores for actor in agent.actors)
-        self._started = self.acting_steps > 0 and not moved and restored
+        self._started = self.acting_steps > 0 and not moved and self.restores
         agent.learner.load_state_dict(state["learner"])
         for group, actor in enumerate(agent.actors):
             saved = state["actors"][str(group)]
