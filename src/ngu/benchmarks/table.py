@@ -73,7 +73,7 @@ def _bare(result: HostedBenchmark) -> str:
     ]
     rates = [rate.env_steps_per_second for rate in result.bare_overlapped]
     varied = f"in this run the bare emulator's rate varied from {min(rates):,.0f} to {max(rates):,.0f} env steps/s"
-    return f"{_aligned([heads, *rows])}\n{varied}"
+    return f"{aligned([heads, *rows])}\n{varied}"
 
 
 def _agent(result: HostedBenchmark) -> str:
@@ -88,7 +88,7 @@ def _agent(result: HostedBenchmark) -> str:
         shown += [f"{rate.updates_per_second:,.2f}", f"{rate.bare_env_steps_per_second:,.0f}"]
         shown += [f"{rate.ratio_to_bare:.1%}", f"{rate.reset_share:.2%}", f"{rate.memory_filled_at_end:,.0f}"]
         rows.append(shown)
-    return _aligned([heads, *rows])
+    return aligned([heads, *rows])
 
 
 def _group_step(result: HostedBenchmark) -> str:
@@ -99,7 +99,7 @@ def _group_step(result: HostedBenchmark) -> str:
         if any(name in rate.group_step_ms for rate in result.agent)
     ]
     sums = ["sum", *(f"{sum(rate.group_step_ms.values()):.3f}" for rate in result.agent)]
-    return _aligned([heads, *rows, sums])
+    return aligned([heads, *rows, sums])
 
 
 def _alone(result: HostedBenchmark) -> str:
@@ -109,7 +109,7 @@ def _alone(result: HostedBenchmark) -> str:
     def counted(name: str) -> str:
         return f", {counts[name]:.0f} kernels" if name in counts else ""
 
-    parts = _aligned(
+    parts = aligned(
         [
             ["alone", "ms"],
             [
@@ -149,7 +149,7 @@ def _acting(title: str, times: Sequence[ActingTime]) -> str:
         ]
         for time in times
     ]
-    return _aligned([heads, *rows])
+    return aligned([heads, *rows])
 
 
 def _memory(memory: MemoryUse) -> str:
@@ -164,14 +164,14 @@ def _memory(memory: MemoryUse) -> str:
     if memory.gpu_allocated is not None and memory.gpu_peak is not None:
         rows.append(["GPU, after the whole agent", human_bytes(memory.gpu_allocated)])
         rows.append(["GPU, most", human_bytes(memory.gpu_peak)])
-    return _aligned(rows)
+    return aligned(rows)
 
 
 def _ratio(rate: AgentRate) -> str:
     return f"{rate.replay_ratio:g}" if rate.replay_ratio else "acting alone"
 
 
-def _aligned(rows: Sequence[Sequence[str]]) -> str:
+def aligned(rows: Sequence[Sequence[str]]) -> str:
     """The first column to the left, the others to the right."""
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     lines = []

@@ -22,6 +22,8 @@ class Bench(Train):
     On Atari and Gymnasium environments the whole agent is measured at several ratios of trained to collected steps, in
     turns with the bare emulator; acting and learning are measured alone, too.
 
+    With --runner ray: the local runner, the Ray runner with 1, 2 and 4 actors, and the learner's intake alone.
+
     Takes the settings of `ngu train`, and writes nothing to disk but the plot that is asked for.
     """
 
@@ -44,11 +46,17 @@ class Bench(Train):
 def main(argv: list[str]) -> int:
     command, config = read_command("ngu bench", Bench, argv)
     on_the_host = config.env.name != "disco-maze"
-    _check(command, on_the_host)
+    on_a_cluster = config.run.runner == "ray"
+    _check(command, on_the_host and not on_a_cluster)
     from ngu.commands.session import memory_in_words
 
     with memory_in_words():
-        if command.kernels:
+        if on_a_cluster:
+            from ngu.benchmarks.cluster import measure_cluster
+
+            cluster = measure_cluster(config, command.seconds, say=_say)
+            print(json.dumps(cluster.to_dict(), indent=2) if command.json else cluster.table())
+        elif command.kernels:
             from ngu.benchmarks.kernels import kernel_table
 
             print(kernel_table(config, command.fill or 0))
