@@ -195,7 +195,6 @@ def measure_ingest(config: Config, device: torch.device, seconds: float) -> Inge
         answer = actor.collect(0, weights, compress=False)
         chunk = unpack(answer["arrays"], runner.spec, config.ray.chunk_steps, runner._size, config.network.lstm_size)
         answers = {compress: {**answer, "arrays": chunk.pack(compress)} for compress in (False, True)}
-        runner._version_updates.append(0)
         rates = {}
         resident = 0
         for compress, packed in answers.items():

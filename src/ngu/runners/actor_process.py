@@ -24,6 +24,29 @@ from ngu.randomness import make_generator, seed_of
 CPU = torch.device("cpu")
 
 
+class Host:
+    """A process of the cluster: says where it is as soon as it runs, and builds what works in it when it is told to.
+
+    So a cluster without room, which is to be waited for, differs from a process that hangs while it builds.
+    """
+
+    def __init__(self, kind: type, *arguments: Any) -> None:
+        self._kind, self._arguments = kind, arguments
+        self._worker: Any = None
+
+    def place(self) -> dict[str, Any]:
+        """Where this process is."""
+        return {"process": os.getpid(), "machine": os.uname().nodename}
+
+    def build(self) -> None:
+        """Makes the worker; answers when it can be called."""
+        self._worker = self._kind(*self._arguments)
+
+    def call(self, name: str, *arguments: Any) -> Any:
+        """What the worker's method returns."""
+        return getattr(self._worker, name)(*arguments)
+
+
 class ActorProcess:
     """One of the groups of environments, acting on the CPU.
 
@@ -57,10 +80,6 @@ class ActorProcess:
         self._version = -1
         self._since_fetch = 0
         self._started = False
-
-    def ready(self) -> dict[str, Any]:
-        """Where this process is; answers when it has been built."""
-        return {"process": os.getpid(), "machine": os.uname().nodename}
 
     def collect(self, version: int, weights: dict[str, dict[str, Tensor]], compress: bool) -> dict[str, Any]:
         """Acts until a chunk is full; takes over the weights first, if they are newer and the time has come."""
@@ -100,10 +119,6 @@ class EvaluatorProcess:
         spec_env.close()
         self._evaluator = Evaluator(config, self._pupil, CPU)
 
-    def ready(self) -> dict[str, Any]:
-        """Where this process is; answers when it has been built."""
-        return {"process": os.getpid(), "machine": os.uname().nodename}
-
     def evaluate(self, weights: dict[str, dict[str, Tensor]], running: dict[str, Any]) -> dict[str, float]:
         """The means of one evaluation."""
         self._pupil.load(weights)
@@ -137,6 +152,12 @@ def load_running(novelty: IntrinsicReward, running: dict[str, Any]) -> None:
         novelty.scale.weight.fill_(weight)
     if "moments" in running and novelty.rnd is not None:
         novelty.moments.load_state_dict(running["moments"])
+
+
+def finite(running: dict[str, Any]) -> bool:
+    """Whether running statistics are numbers that rewards can be made of."""
+    numbers = [*running.get("distance", ()), *running.get("moments", {}).values()]
+    return all(bool(torch.isfinite(torch.as_tensor(number)).all()) for number in numbers)
 
 
 def use_newest(novelty: IntrinsicReward, pupil: Pupil, running: dict[str, Any]) -> None:

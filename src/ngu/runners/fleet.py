@@ -7,10 +7,12 @@ with the same slot; where the cluster has no room, the new one waits until there
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import os
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,6 +20,9 @@ from ngu.config import Config
 from ngu.errors import UserError
 
 Clock = Callable[[], float]
+
+_PLACE, _BUILD = "place", "build"
+"""What every member is asked first."""
 
 
 def load_ray() -> Any:
@@ -50,13 +55,34 @@ def connect(config: Config) -> bool:
             ) from None
         return False
     wanted = (config.env.groups + 1) * config.ray.cpus_per_actor
-    ray.init(
-        num_cpus=max(os.cpu_count() or 1, int(wanted) + 1),
-        include_dashboard=False,
-        _node_ip_address="127.0.0.1",
-        **quiet,
-    )
+    # It warns that it asks for a token, which is as it should be.
+    logging.getLogger("ray._private.authentication.authentication_token_setup").setLevel(logging.ERROR)
+    with _on_loopback():
+        # "local": without it Ray would join a cluster that it finds on this machine.
+        ray.init("local", num_cpus=max(os.cpu_count() or 1, int(wanted) + 1), include_dashboard=False, **quiet)
     return True
+
+
+@contextlib.contextmanager
+def _on_loopback() -> Iterator[None]:
+    """A cluster that is started inside has the address 127.0.0.1, and its processes listen there alone.
+
+    Ray does this by itself on macOS and Windows. On Linux it replaces a loopback address that it is given by the
+    machine's, and listens everywhere; what its other systems do is behind a setting, read when Ray is imported.
+    """
+    from ray._private import ray_constants
+
+    name = ray_constants.ENABLE_RAY_CLUSTERS_ENV_VAR
+    before, variable = ray_constants.ENABLE_RAY_CLUSTER, os.environ.get(name)
+    ray_constants.ENABLE_RAY_CLUSTER, os.environ[name] = False, "0"
+    try:
+        yield
+    finally:
+        ray_constants.ENABLE_RAY_CLUSTER = before
+        if variable is None:
+            del os.environ[name]
+        else:
+            os.environ[name] = variable
 
 
 @dataclass
@@ -67,7 +93,10 @@ class Member:
     handle: Any = None
     calls: deque[tuple[str, Any]] = field(default_factory=deque)
     """What was asked of it and is not yet answered: a name and Ray's reference, oldest first."""
+    running: bool = False
+    """The cluster had room: its process is there."""
     ready: bool = False
+    """What works in it has been built."""
     since: float = 0.0
     """When it last gave a sign of life."""
     failures: int = 0
@@ -84,17 +113,25 @@ class Fleet:
     Args:
         what: what a member is called in sentences.
         slots: how many.
-        make: starts the process of a slot, and returns Ray's handle of it.
+        make: starts the process of a slot, a `Host`, and returns Ray's handle of it.
         config: the run's.
+        lost: is told the slot of a member that is replaced.
     """
 
     def __init__(
-        self, what: str, slots: int, make: Callable[[int], Any], config: Config, clock: Clock = time.monotonic
+        self,
+        what: str,
+        slots: int,
+        make: Callable[[int], Any],
+        config: Config,
+        lost: Callable[[int], None] = lambda _slot: None,
+        clock: Clock = time.monotonic,
     ) -> None:
         self._ray = load_ray()
         self._what = what
         self._make = make
         self._settings = config.ray
+        self._lost = lost
         self._clock = clock
         self.members = [Member(slot) for slot in range(slots)]
         self._turn = deque(self.members)
@@ -115,20 +152,26 @@ class Fleet:
         """Calls under way."""
         return sum(len(member.calls) for member in self.members)
 
-    def ask(self, member: Member, name: str, reference: Any) -> None:
-        """Notes a call that was made to a member."""
+    def ask(self, member: Member, name: str, *arguments: Any) -> None:
+        """Calls a method of what works in a member; `next_answer` will bring what it returns."""
+        self._note(member, name, member.handle.call.remote(name, *arguments))
+
+    def _note(self, member: Member, name: str, reference: Any) -> None:
         if not member.calls:
             member.since = self._clock()
         member.calls.append((name, reference))
 
-    def next_answer(self, seconds: float) -> tuple[Member, str, Any] | None:
-        """The next answer of any member in turn, or None if none came in time or one had to be replaced."""
+    def next_answer(self, seconds: float) -> tuple[Member, Any] | None:
+        """The next answer of any member in turn, or None if none came in time or one had to be replaced.
+
+        Whoever takes the answer says whether it was good: `member.failures` becomes 0, or the member is replaced.
+        """
         heads = {member.calls[0][1]: member for member in self._turn if member.calls}
         if not heads:
             return None
         done, _ = self._ray.wait(list(heads), num_returns=1, timeout=seconds)
+        self._replace_silent_ones()
         if not done:
-            self._replace_silent_ones(heads)
             return None
         member = heads[done[0]]
         # Those that answered go to the back of the queue: a slow learner must hear all of them, not the fastest.
@@ -141,18 +184,22 @@ class Fleet:
             self.replace(member, _reason(error))
             return None
         member.since = self._clock()
-        if name == "ready":
-            member.ready, member.place = True, answer
+        if name == _PLACE:
+            member.running, member.place = True, answer
+        elif name == _BUILD:
+            member.ready = True
         else:
-            member.failures = 0
-        return member, name, answer
+            return member, answer
+        return None
 
-    def _replace_silent_ones(self, members: dict[Any, Member]) -> None:
-        """A member that waits for room in the cluster is not silent: it has not been built yet."""
+    def _replace_silent_ones(self) -> None:
+        """A member that waits for room in the cluster is not silent, nor is one whose answer waits to be taken."""
         now = self._clock()
-        for member in members.values():
-            if member.ready and now - member.since > self._settings.timeout:
-                self.replace(member, f"it sent nothing for {self._settings.timeout:g} s")
+        for member in self.members:
+            if member.running and member.calls and now - member.since > self._settings.timeout:
+                answered, _ = self._ray.wait([member.calls[0][1]], timeout=0, fetch_local=False)
+                if not answered:
+                    self.replace(member, f"it sent nothing for {self._settings.timeout:g} s")
 
     def replace(self, member: Member, reason: str) -> None:
         """Ends a member's process and starts another in its slot; raises if it has failed too often in a row."""
@@ -160,6 +207,7 @@ class Fleet:
         member.restarts += 1
         member.reason = reason
         self._end(member)
+        self._lost(member.slot)
         if member.failures >= self._settings.max_failures:
             raise UserError(
                 f"{self._what} {member.slot} failed {member.failures} times in a row, last because {reason}; mend the "
@@ -169,13 +217,13 @@ class Fleet:
 
     def _start(self, member: Member) -> None:
         member.handle = self._make(member.slot)
-        member.ready = False
-        member.place = {}
-        self.ask(member, "ready", member.handle.ready.remote())
+        self._note(member, _PLACE, member.handle.place.remote())
+        self._note(member, _BUILD, member.handle.build.remote())
 
     def _end(self, member: Member) -> None:
         member.calls.clear()
-        member.ready = False
+        member.running = member.ready = False
+        member.place = {}
         if member.handle is not None:
             self._ray.kill(member.handle, no_restart=True)
             member.handle = None

@@ -23,14 +23,25 @@ from ngu.chunk import DamagedChunkError, add_chunk, unpack
 from ngu.config import Config
 from ngu.config_reading import to_dict
 from ngu.envs.make import make_environment
+from ngu.errors import UserError
 from ngu.novelty.reward import IntrinsicReward
 from ngu.randomness import restore_generator
-from ngu.runners.actor_process import ActorProcess, EvaluatorProcess, load_running, on_this_machine, running_of
+from ngu.runners.actor_process import (
+    ActorProcess,
+    EvaluatorProcess,
+    Host,
+    finite,
+    load_running,
+    on_this_machine,
+    running_of,
+)
 from ngu.runners.fleet import Fleet, Member, connect, load_ray
 from ngu.runners.learning import LearningLoop
 
 _PATIENCE = 0.5
 """Seconds to wait for a chunk before looking around."""
+_MOST_EVALUATIONS = 4
+"""That may wait, each with its weights: where the evaluator cannot keep pace, the oldest that waits is left out."""
 
 
 @dataclass
@@ -57,6 +68,7 @@ class RayRunner(LearningLoop):
     """A saved state holds no running episodes."""
 
     def __init__(self, config: Config, device: torch.device) -> None:
+        _check_room(config)
         probe = make_environment(on_this_machine(config), 1, torch.device("cpu"))
         self.spec = probe.spec
         probe.close()
@@ -75,10 +87,11 @@ class RayRunner(LearningLoop):
         self._evaluators: Fleet | None = None
         self._asked: deque[tuple[int, Any, dict[str, Any]]] = deque()
         """Evaluations that are not done: agent steps, weights, running statistics."""
+        self.skipped_evaluations = 0
         self._finished: list[tuple[int, dict[str, float]]] = []
         self._version = -1
+        """The learner's updates when the published weights were made."""
         self._weights: Any = None
-        self._version_updates: list[int] = []
         self._published_at = 0
         self._ray = load_ray()
         self._started_ray = False
@@ -92,28 +105,27 @@ class RayRunner(LearningLoop):
         self._publish()
         for member in actors.members:
             while member.ready and len(member.calls) < self.config.ray.queued_chunks:
-                call = member.handle.collect.remote(self._version, self._weights, self._compresses(member))
-                actors.ask(member, "collect", call)
-        before = [member.restarts for member in actors.members]
-        try:
-            found = actors.next_answer(_PATIENCE)
-        finally:
-            for member, restarts in zip(actors.members, before, strict=True):
-                if member.restarts > restarts:
-                    # The next actor of this slot begins new episodes; what was not yet a sequence is dropped.
-                    self.replay.interrupt(self._streams(member.slot))
-        if found is not None and found[1] == "collect":
-            self._take_in(found[0].slot, found[2])
-            while self._update_is_due(self.steps):
-                self._update(self.steps)
+                actors.ask(member, "collect", self._version, self._weights, self._compresses(member))
+        found = actors.next_answer(_PATIENCE)
+        if found is not None:
+            member, answer = found
+            if self._take_in(member.slot, answer):
+                member.failures = 0
+                while self._update_is_due(self.steps):
+                    self._update(self.steps)
+            else:
+                # An actor that counts wrong once may do so for ever; another begins with what was good.
+                actors.replace(member, self.last_refusal)
         self._hear_evaluator()
 
-    def _take_in(self, index: int, answer: dict[str, Any]) -> None:
-        """Adds a chunk to replay, or refuses it."""
+    def _take_in(self, index: int, answer: dict[str, Any]) -> bool:
+        """Adds a chunk to replay, or refuses it; returns whether it was good."""
         slot, streams = self.slots[index], self._streams(index)
         settings = self.config
         steps = settings.ray.chunk_steps
         try:
+            if not finite(answer["running"]):
+                raise DamagedChunkError("its running statistics are not finite")
             chunk = unpack(answer["arrays"], self.spec, steps, self._size, settings.network.lstm_size)
             self.settle()
             add_chunk(self.replay, chunk, streams)
@@ -122,27 +134,27 @@ class RayRunner(LearningLoop):
             self.last_refusal = f"a chunk of actor {index} was refused: {error}"
             # The rows that follow do not follow what is there.
             self.replay.interrupt(streams)
-            return
+            return False
         self.chunks += 1
         self.steps += chunk.steps
         slot.acted += steps
         slot.chunks += 1
         slot.seconds += float(answer["seconds"])
         slot.running = answer["running"]
-        slot.weights_from = self._version_updates[answer["version"]]
+        slot.weights_from = int(answer["version"])
         slot.worker_restarts = int(answer["restarts"])
         load_running(self.novelty, slot.running)
         sums = torch.from_numpy(np.array(answer["sums"]))
         self._sums = sums if self._sums is None else self._sums + sums
+        return True
 
     def _publish(self) -> None:
         """Puts the learner's weights where actors fetch them, once in an actor's update period."""
         due = self.steps - self._published_at >= self.config.actor.update_period * self.config.env.num_envs
-        if self._weights is None or (due and self.learner.updates > self._version_updates[-1]):
+        if self._weights is None or (due and self.learner.updates > self._version):
             self.settle()
             self._weights = self._ray.put(weights_of(self.learner))
-            self._version += 1
-            self._version_updates.append(self.learner.updates)
+            self._version = self.learner.updates
             self._published_at = self.steps
             if self.novelty.snapshots is not None and self.learner.novelty.inverse is not None:
                 self.novelty.snapshots.replace_all(self.learner.novelty.inverse.embedding)
@@ -161,17 +173,21 @@ class RayRunner(LearningLoop):
         if self._actors is None:
             self._started_ray = connect(self.config)
             settings = to_dict(self.config)
-            process = self._remote(ActorProcess)
+            host = self._host()
 
             def make(slot: int) -> Any:
                 kept = self.slots[slot]
-                return process.remote(settings, slot, kept.acted, kept.running)
+                return host.remote(ActorProcess, settings, slot, kept.acted, kept.running)
 
-            self._actors = Fleet("actor", len(self.slots), make, self.config)
+            def lost(slot: int) -> None:
+                # The next actor of this slot begins new episodes; what was not yet a sequence is dropped.
+                self.replay.interrupt(self._streams(slot))
+
+            self._actors = Fleet("actor", len(self.slots), make, self.config, lost)
         return self._actors
 
-    def _remote(self, process: type) -> Any:
-        return self._ray.remote(process).options(
+    def _host(self) -> Any:
+        return self._ray.remote(Host).options(
             num_cpus=self.config.ray.cpus_per_actor, max_restarts=0, max_task_retries=0, scheduling_strategy="SPREAD"
         )
 
@@ -182,9 +198,12 @@ class RayRunner(LearningLoop):
         self._fleet()
         if self._evaluators is None:
             settings = to_dict(self.config)
-            process = self._remote(EvaluatorProcess)
-            self._evaluators = Fleet("evaluator", 1, lambda _slot: process.remote(settings), self.config)
+            host = self._host()
+            self._evaluators = Fleet("evaluator", 1, lambda _slot: host.remote(EvaluatorProcess, settings), self.config)
         self.settle()
+        if len(self._asked) == _MOST_EVALUATIONS:
+            del self._asked[1]  # the first may be under way
+            self.skipped_evaluations += 1
         self._asked.append((self.steps, self._ray.put(weights_of(self.learner)), running_of(self.novelty)))
         self._hear_evaluator()
 
@@ -201,11 +220,12 @@ class RayRunner(LearningLoop):
         member = self._evaluators.members[0]
         if member.ready and not member.calls:
             _, weights, running = self._asked[0]
-            self._evaluators.ask(member, "evaluate", member.handle.evaluate.remote(weights, running))
+            self._evaluators.ask(member, "evaluate", weights, running)
         found = self._evaluators.next_answer(seconds)
-        if found is not None and found[1] == "evaluate":
+        if found is not None:
+            member.failures = 0
             steps, _, _ = self._asked.popleft()
-            self._finished.append((steps, found[2]))
+            self._finished.append((steps, found[1]))
 
     # ---------------------------------------------------------------------------------------------- what is told
 
@@ -227,6 +247,7 @@ class RayRunner(LearningLoop):
             "ray/actors": float(actors.alive if actors else 0),
             "ray/actor_restarts": float(self.restarts),
             "ray/evaluator_restarts": float(evaluators.restarts if evaluators else 0),
+            "ray/skipped_evaluations": float(self.skipped_evaluations),
             "ray/chunks": float(self.chunks),
             "ray/refused_chunks": float(self.refused),
             "ray/queued_chunks": float(actors.queued if actors else 0),
@@ -321,3 +342,14 @@ class RayRunner(LearningLoop):
             self.replay.load_state_dict(state["replay"])
             restore_generator(self.replay.generator, state["replay"]["generator"])
             self.replay.interrupt()
+
+
+def _check_room(config: Config) -> None:
+    """A chunk must not overwrite the rows of sequences that it completes."""
+    slots = config.replay.capacity // config.env.num_envs
+    longest = slots - config.replay.trace_length - 1
+    if config.ray.chunk_steps > longest:
+        raise UserError(
+            f"ray.chunk_steps ({config.ray.chunk_steps}) is too long for a replay that keeps {slots} steps of each "
+            f"environment; set it to {longest} or less, or raise replay.capacity."
+        )
