@@ -63,7 +63,7 @@ GLOSSARY: dict[str, str] = {
     "ray/actors": "Actors of the cluster that have been built and have not failed since.",
     "ray/actor_restarts": "Actors replaced since the start: they died, hung or failed, or their machine was lost.",
     "ray/evaluator_restarts": "Evaluators replaced since this process began.",
-    "ray/skipped_evaluations": "Evaluations left out since this process began, because the evaluator could not keep pace.",
+    "ray/skipped_evaluations": "Evaluations left out since this process began: the evaluator could not keep pace.",
     "ray/chunks": "Chunks of steps taken into replay since the start.",
     "ray/refused_chunks": "Chunks refused since the start: damaged, or with numbers that are not finite.",
     "ray/queued_chunks": "Chunks that actors are working on or that wait for the learner.",
