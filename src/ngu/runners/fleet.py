@@ -7,82 +7,20 @@ with the same slot; where the cluster has no room, the new one waits until there
 
 from __future__ import annotations
 
-import contextlib
-import logging
-import os
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
 from ngu.config import Config
 from ngu.errors import UserError
+from ngu.runners.cluster import load_ray
 
 Clock = Callable[[], float]
 
 _PLACE, _BUILD = "place", "build"
 """What every member is asked first."""
-
-
-def load_ray() -> Any:
-    """The module `ray`, an optional part of the installation."""
-    try:
-        import ray
-    except ImportError:
-        raise UserError("the runner ray needs the package Ray; install it with: pip install 'ngu[ray]'.") from None
-    return ray
-
-
-def connect(config: Config) -> bool:
-    """Joins the cluster that the config names, or starts one for this run; returns whether it was started here.
-
-    One that is started here listens on this machine's loopback alone, has no dashboard, and counts as many cores as the
-    actors ask for: on a laptop they share what there is.
-    """
-    ray = load_ray()
-    if ray.is_initialized():
-        return False
-    quiet = {"log_to_driver": False, "logging_level": "warning"}
-    if config.ray.address:
-        try:
-            ray.init(address=config.ray.address, **quiet)
-        except (ConnectionError, ValueError, RuntimeError) as error:
-            first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-            raise UserError(
-                f"no Ray cluster answers at {config.ray.address} ({first}); start one with `ray start --head`, or "
-                "leave ray.address empty."
-            ) from None
-        return False
-    wanted = (config.env.groups + 1) * config.ray.cpus_per_actor
-    # It warns that it asks for a token, which is as it should be.
-    logging.getLogger("ray._private.authentication.authentication_token_setup").setLevel(logging.ERROR)
-    with _on_loopback():
-        # "local": without it Ray would join a cluster that it finds on this machine.
-        ray.init("local", num_cpus=max(os.cpu_count() or 1, int(wanted) + 1), include_dashboard=False, **quiet)
-    return True
-
-
-@contextlib.contextmanager
-def _on_loopback() -> Iterator[None]:
-    """A cluster that is started inside has the address 127.0.0.1, and its processes listen there alone.
-
-    Ray does this by itself on macOS and Windows. On Linux it replaces a loopback address that it is given by the
-    machine's, and listens everywhere; what its other systems do is behind a setting, read when Ray is imported.
-    """
-    from ray._private import ray_constants
-
-    name = ray_constants.ENABLE_RAY_CLUSTERS_ENV_VAR
-    before, variable = ray_constants.ENABLE_RAY_CLUSTER, os.environ.get(name)
-    ray_constants.ENABLE_RAY_CLUSTER, os.environ[name] = False, "0"
-    try:
-        yield
-    finally:
-        ray_constants.ENABLE_RAY_CLUSTER = before
-        if variable is None:
-            del os.environ[name]
-        else:
-            os.environ[name] = variable
 
 
 @dataclass
@@ -243,6 +181,8 @@ def _reason(error: BaseException) -> str:
     if isinstance(cause, BaseException):
         text = str(cause).strip().splitlines()
         return f"{type(cause).__name__}: {text[0]}" if text else type(cause).__name__
+    if "creation task" in str(error):  # it could not even begin, for want of a module on its machine perhaps
+        return f"its process could not start: {str(error).strip().splitlines()[-1].strip()}"
     return {
         "ActorDiedError": "its process died",
         "ActorUnavailableError": "its process could not be reached",

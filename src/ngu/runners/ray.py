@@ -35,7 +35,8 @@ from ngu.runners.actor_process import (
     on_this_machine,
     running_of,
 )
-from ngu.runners.fleet import Fleet, Member, connect, load_ray
+from ngu.runners.cluster import OwnCluster, connect, load_ray
+from ngu.runners.fleet import Fleet, Member
 from ngu.runners.learning import LearningLoop
 
 _PATIENCE = 0.5
@@ -94,7 +95,7 @@ class RayRunner(LearningLoop):
         self._weights: Any = None
         self._published_at = 0
         self._ray = load_ray()
-        self._started_ray = False
+        self._cluster: OwnCluster | None = None
         self._restarts_before = 0
 
     # ---------------------------------------------------------------------------------------------- acting
@@ -171,7 +172,7 @@ class RayRunner(LearningLoop):
     def _fleet(self) -> Fleet:
         """The actors; they are started when they are first needed."""
         if self._actors is None:
-            self._started_ray = connect(self.config)
+            self._cluster = connect(self.config)
             settings = to_dict(self.config)
             host = self._host()
 
@@ -301,9 +302,9 @@ class RayRunner(LearningLoop):
             if fleet is not None and self._ray.is_initialized():
                 fleet.close()
         self._actors = self._evaluators = None
-        if self._started_ray:
-            self._ray.shutdown()
-            self._started_ray = False
+        if self._cluster is not None:
+            self._cluster.close()
+            self._cluster = None
 
     def state_dict(self) -> dict[str, Any]:
         """Learner, replay, and what is kept of each slot; episodes are not saved."""

@@ -1,0 +1,138 @@
+"""The Ray cluster of a run: one that is joined, or one that is started for it and ends with it."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from ngu.config import Config
+from ngu.errors import UserError
+
+
+def load_ray() -> Any:
+    """The module `ray`, an optional part of the installation."""
+    try:
+        import ray
+    except ImportError:
+        raise UserError("the runner ray needs the package Ray; install it with: pip install 'ngu[ray]'.") from None
+    return ray
+
+
+class OwnCluster:
+    """A cluster of this machine that was started for a run."""
+
+    def __init__(self, processes: list[int]) -> None:
+        self._ray = load_ray()
+        self._watch = subprocess.Popen(
+            [sys.executable, "-I", "-S", "-c", _WATCH, *map(str, processes)],
+            stdin=subprocess.PIPE,
+            start_new_session=True,  # Ctrl-C in a terminal is not meant for it
+        )
+
+    def close(self) -> None:
+        """Ends all of its processes."""
+        self._ray.shutdown()
+        assert self._watch.stdin is not None
+        self._watch.stdin.close()
+        self._watch.wait()
+
+
+_WATCH = """
+import os, signal, sys
+handles = []
+for process in sys.argv[1:]:
+    try:
+        handles.append(os.pidfd_open(int(process)))
+    except (AttributeError, OSError):
+        pass
+sys.stdin.buffer.read()
+for handle in handles:
+    try:
+        signal.pidfd_send_signal(handle, signal.SIGKILL)
+    except OSError:
+        pass
+"""
+"""A process that waits for the end of the one that started it, however that comes, and then ends others.
+
+Where a run is killed, Ray's own processes end with it on Linux, but two helpers stay for a minute and more.
+"""
+
+
+def connect(config: Config) -> OwnCluster | None:
+    """Joins the cluster that the config names, or starts one for this run, and returns that.
+
+    One that is started here listens on this machine's loopback alone, has no dashboard, and counts as many cores as the
+    actors ask for: on a laptop they share what there is.
+    """
+    ray = load_ray()
+    if ray.is_initialized():
+        return None
+    quiet = {"log_to_driver": False, "logging_level": "warning"}
+    if config.ray.address:
+        try:
+            with _own_signals():
+                ray.init(address=config.ray.address, **quiet)
+        except (ConnectionError, ValueError, RuntimeError) as error:
+            first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+            raise UserError(
+                f"no Ray cluster answers at {config.ray.address} ({first}); start one with `ray start --head`, or "
+                "leave ray.address empty."
+            ) from None
+        return None
+    wanted = (config.env.groups + 1) * config.ray.cpus_per_actor
+    # It warns that it asks for a token, which is as it should be.
+    logging.getLogger("ray._private.authentication.authentication_token_setup").setLevel(logging.ERROR)
+    before = set(_descendants())
+    with _on_loopback(), _own_signals():
+        # "local": without it Ray would join a cluster that it finds on this machine.
+        ray.init("local", num_cpus=max(os.cpu_count() or 1, int(wanted) + 1), include_dashboard=False, **quiet)
+    return OwnCluster([process for process in _descendants() if process not in before])
+
+
+def _descendants() -> list[int]:
+    """The processes that this one has started, and theirs; none where the system does not tell."""
+    found = [os.getpid()]
+    for process in found:
+        with contextlib.suppress(OSError):
+            for task in Path(f"/proc/{process}/task").iterdir():
+                found += [int(child) for child in (task / "children").read_text().split()]
+    return found[1:]
+
+
+@contextlib.contextmanager
+def _own_signals() -> Iterator[None]:
+    """Puts back how this process answers SIGTERM: Ray's own answer would end it without a checkpoint."""
+    before = signal.getsignal(signal.SIGTERM)
+    yield
+    if before is not None and threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, before)
+
+
+@contextlib.contextmanager
+def _on_loopback() -> Iterator[None]:
+    """A cluster that is started inside has the address 127.0.0.1, and its processes listen there alone.
+
+    Ray does this by itself on macOS and Windows. On Linux it replaces a loopback address that it is given by the
+    machine's, and listens everywhere; what its other systems do is behind a setting, read when Ray is imported.
+    """
+    from ray._private import ray_constants
+
+    name = ray_constants.ENABLE_RAY_CLUSTERS_ENV_VAR
+    before, variable = ray_constants.ENABLE_RAY_CLUSTER, os.environ.get(name)
+    ray_constants.ENABLE_RAY_CLUSTER, os.environ[name] = False, "0"
+    try:
+        yield
+    finally:
+        ray_constants.ENABLE_RAY_CLUSTER = before
+        if variable is None:
+            del os.environ[name]
+        else:
+            os.environ[name] = variable

@@ -1,0 +1,127 @@
+"""The real command with actors on a cluster that it starts: killed and resumed, interrupted, and what it leaves."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from ray_checks import descendants
+from tiny_runs import COMMAND, ENVIRONMENT, checkpoint_steps, ngu, train_command
+from worker_checks import gone
+
+from ngu.checkpoint import load_newest
+from ngu.metrics import read_metrics
+
+SETTINGS = {
+    "run__runner": "ray",
+    "env__groups": 2,
+    "env__num_envs": 4,
+    "mixture__num_mixtures": 4,
+    "replay__capacity": 16000,
+    "ray__chunk_steps": 10,
+    "evaluation__period": 0,
+}
+
+
+@contextmanager
+def started(command: list[str], log: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """The command as a terminal starts it: in a process group of its own. Nothing of it may be left afterwards."""
+    with log.open("wb") as file:
+        process = subprocess.Popen(
+            [*COMMAND, *command], env=ENVIRONMENT, stdout=file, stderr=subprocess.STDOUT, process_group=0
+        )
+    try:
+        yield process
+    finally:
+        if process.poll() is None:
+            process.kill()
+            process.wait()
+
+
+def wait_for(done: Callable[[], bool], process: subprocess.Popen[bytes], log: Path) -> None:
+    deadline = time.monotonic() + 90
+    while not done():
+        assert time.monotonic() < deadline, log.read_text()
+        assert process.poll() is None, log.read_text()
+        time.sleep(0.05)
+
+
+def listening(processes: list[int]) -> set[str]:
+    """The addresses that processes listen on for connections over the network, without their ports."""
+    sockets = set()
+    for process in processes:
+        for entry in Path(f"/proc/{process}/fd").iterdir():
+            try:
+                sockets.add(str(entry.readlink()))
+            except OSError:
+                continue
+    found = set()
+    for table, family in (("tcp", socket.AF_INET), ("tcp6", socket.AF_INET6)):
+        for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]:
+            fields = line.split()
+            if fields[3] == "0A" and f"socket:[{fields[9]}]" in sockets:
+                words = bytes.fromhex(fields[1].split(":")[0])
+                packed = b"".join(words[i : i + 4][::-1] for i in range(0, len(words), 4))
+                found.add(socket.inet_ntop(family, packed))
+    return found
+
+
+def test_a_killed_run_leaves_no_process_and_goes_on(tmp_path: Path) -> None:
+    run, log = tmp_path / "run", tmp_path / "log"
+    command = train_command(tmp_path, "run", run__steps=10**8, **SETTINGS)
+    with started(command, log) as process:
+        wait_for(lambda: len(checkpoint_steps(run)) >= 2, process, log)
+        processes = descendants(process.pid)
+        assert len(processes) > 5
+        # Nothing of it can be reached from another machine.
+        assert listening([process.pid, *processes]) <= {"127.0.0.1", "::ffff:127.0.0.1", "::1"}
+        assert listening([process.pid, *processes])
+        process.kill()
+        assert process.wait() == -9
+        assert gone(processes, seconds=15)
+
+    saved = load_newest(run / "checkpoints")
+    until = saved.step + 400
+    answer = ngu("resume", str(run), "--steps", str(until))
+    assert answer.returncode == 0, answer.stderr
+    assert f"from step {saved.step:,}" in answer.stdout
+    after = load_newest(run / "checkpoints")
+    before_runner, runner = saved.state["runner"], after.state["runner"]
+    assert runner["steps"] == after.step >= until
+    assert (runner["steps"] - before_runner["steps"]) == 20 * (runner["chunks"] - before_runner["chunks"])
+    # Replay went on where it was: its rows are still there, and the new ones lie behind them.
+    before_replay, replay = saved.state["replay"], after.state["replay"]
+    assert int(replay["rows_written"].sum()) == runner["steps"] == 2 * sum(runner["acted"])
+    for stream, written in enumerate(before_replay["rows_written"].tolist()):
+        for name in ("observation", "action", "extrinsic", "intrinsic", "behaviour"):
+            one, other = (state[name].unflatten(0, (-1, 4))[:written, stream] for state in (before_replay, replay))
+            assert one.equal(other)
+    # So did the ratio of updates to steps, and the optimiser.
+    assert runner["learning_since"] == before_runner["learning_since"]
+    since, zero = runner["learning_since"]
+    assert after.state["learner"]["updates"] == zero + int((runner["steps"] - since) / (8 * 8 / 1.25))
+    assert after.state["learner"]["updates"] > saved.state["learner"]["updates"] > 0
+    rows = list(read_metrics(run / "metrics.jsonl"))
+    assert [row["step"] for row in rows] == sorted(row["step"] for row in rows)
+
+
+@pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupted_run_ends_with_a_checkpoint(sent: signal.Signals, tmp_path: Path) -> None:
+    run, log = tmp_path / "run", tmp_path / "log"
+    command = train_command(tmp_path, "run", run__steps=10**8, **{**SETTINGS, "run__checkpoint_period": 10**8})
+    with started(command, log) as process:
+        wait_for(lambda: bool((run / "metrics.jsonl").exists() and read_metrics(run / "metrics.jsonl")), process, log)
+        processes = descendants(process.pid)
+        os.killpg(process.pid, sent)  # as a terminal does: to all processes of the command
+        assert process.wait(timeout=30) == 130, log.read_text()
+        assert gone(processes, seconds=5)
+    assert len(checkpoint_steps(run)) == 1
+    assert load_newest(run / "checkpoints").step > 0
+    assert "Traceback" not in log.read_text()
