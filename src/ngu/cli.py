@@ -16,6 +16,7 @@ from ngu.errors import UserError, unknown_name
 COMMANDS = {
     "train": ("ngu.commands.train", "train an agent, then write its report"),
     "resume": ("ngu.commands.resume", "go on with a run that was stopped, or for longer"),
+    "status": ("ngu.commands.status", "what the actors of a run on a Ray cluster are doing"),
     "eval": ("ngu.commands.eval", "play the newest checkpoint on held-out environments"),
     "record": ("ngu.commands.record", "draw one episode as an animation"),
     "report": ("ngu.commands.report", "one HTML page about one or more runs"),
