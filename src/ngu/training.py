@@ -115,7 +115,9 @@ class Training:
                 "anew, and replay fills anew before learning goes on."
             )
         elif not self.runner.restores:
-            self.notes.append("emulators cannot be saved: episodes begin anew, with what was learned and with replay.")
+            self.notes.append(
+                "running episodes are not saved here: they begin anew, with what was learned and with replay."
+            )
         check_shapes({name: own[name] for name in own if name in found}, found)
         self.runner.load_state_dict(state)
 
