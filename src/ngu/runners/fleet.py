@@ -21,6 +21,7 @@ Clock = Callable[[], float]
 
 _PLACE, _BUILD = "place", "build"
 """What every member is asked first."""
+_MACHINE_LOST = "its machine was lost"
 
 
 @dataclass
@@ -119,7 +120,9 @@ class Fleet:
         try:
             answer = self._ray.get(reference)
         except self._ray.exceptions.RayError as error:
-            self.replace(member, _reason(error))
+            reason = _reason(error)
+            # For a while after a machine is lost, Ray may still place processes there: that says nothing about them.
+            self.replace(member, reason, blame=reason != _MACHINE_LOST)
             return None
         member.since = self._clock()
         if name == _PLACE:
@@ -139,9 +142,9 @@ class Fleet:
                 if not answered:
                     self.replace(member, f"it sent nothing for {self._settings.timeout:g} s")
 
-    def replace(self, member: Member, reason: str) -> None:
+    def replace(self, member: Member, reason: str, *, blame: bool = True) -> None:
         """Ends a member's process and starts another in its slot; raises if it has failed too often in a row."""
-        member.failures += 1
+        member.failures += blame
         member.restarts += 1
         member.reason = reason
         self._end(member)
@@ -183,11 +186,13 @@ def _reason(error: BaseException) -> str:
         return f"{type(cause).__name__}: {text[0]}" if text else type(cause).__name__
     if "creation task" in str(error):  # it could not even begin, for want of a module on its machine perhaps
         return f"its process could not start: {str(error).strip().splitlines()[-1].strip()}"
+    if "node has died" in str(error):
+        return _MACHINE_LOST
     return {
         "ActorDiedError": "its process died",
         "ActorUnavailableError": "its process could not be reached",
         "ActorUnschedulableError": "the cluster cannot hold it",
-        "NodeDiedError": "its machine was lost",
+        "NodeDiedError": _MACHINE_LOST,
         "ObjectLostError": "what it sent was lost with its machine",
         "OutOfMemoryError": "its machine was out of memory",
     }.get(type(error).__name__, type(error).__name__)
