@@ -55,6 +55,7 @@ class Fleet:
         make: starts the process of a slot, a `Host`, and returns Ray's handle of it.
         config: the run's.
         lost: is told the slot of a member that is replaced.
+        timeout: seconds after which a member that runs and sends nothing is replaced; ray.timeout if it is not given.
     """
 
     def __init__(
@@ -64,6 +65,7 @@ class Fleet:
         make: Callable[[int], Any],
         config: Config,
         lost: Callable[[int], None] = lambda _slot: None,
+        timeout: float | None = None,
         clock: Clock = time.monotonic,
     ) -> None:
         self._ray = load_ray()
@@ -71,6 +73,7 @@ class Fleet:
         self._make = make
         self._settings = config.ray
         self._lost = lost
+        self._timeout = config.ray.timeout if timeout is None else timeout
         self._clock = clock
         self.members = [Member(slot) for slot in range(slots)]
         self._turn = deque(self.members)
@@ -137,10 +140,10 @@ class Fleet:
         """A member that waits for room in the cluster is not silent, nor is one whose answer waits to be taken."""
         now = self._clock()
         for member in self.members:
-            if member.running and member.calls and now - member.since > self._settings.timeout:
+            if member.running and member.calls and now - member.since > self._timeout:
                 answered, _ = self._ray.wait([member.calls[0][1]], timeout=0, fetch_local=False)
                 if not answered:
-                    self.replace(member, f"it sent nothing for {self._settings.timeout:g} s")
+                    self.replace(member, f"it sent nothing for {self._timeout:g} s")
 
     def replace(self, member: Member, reason: str, *, blame: bool = True) -> None:
         """Ends a member's process and starts another in its slot; raises if it has failed too often in a row."""

@@ -41,6 +41,8 @@ from ngu.runners.learning import LearningLoop
 
 _PATIENCE = 0.5
 """Seconds to wait for a chunk before looking around."""
+_STEPS_IN_TIME = 1000
+"""Steps of an evaluation for which the evaluator has ray.timeout; for longer ones it has as much more."""
 _MOST_EVALUATIONS = 4
 """That may wait, each with its weights: where the evaluator cannot keep pace, the oldest that waits is left out."""
 
@@ -200,7 +202,11 @@ class RayRunner(LearningLoop):
         if self._evaluators is None:
             settings = to_dict(self.config)
             host = self._host()
-            self._evaluators = Fleet("evaluator", 1, lambda _slot: host.remote(EvaluatorProcess, settings), self.config)
+            # It answers when whole episodes are over, which takes far longer than an actor's chunk.
+            timeout = self.config.ray.timeout * max(self.config.evaluation.max_steps / _STEPS_IN_TIME, 1.0)
+            self._evaluators = Fleet(
+                "evaluator", 1, lambda _slot: host.remote(EvaluatorProcess, settings), self.config, timeout=timeout
+            )
         self.settle()
         if len(self._asked) == _MOST_EVALUATIONS:
             del self._asked[1]  # the first may be under way
