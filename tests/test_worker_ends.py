@@ -25,7 +25,8 @@ def check_what_is_left() -> Iterator[None]:
 
 
 SCRIPT = """
-import os, sys, time
+import os, signal, sys, time
+signal.signal(signal.SIGINT, signal.default_int_handler)  # shells start what runs in the background without it
 import gymnasium, numpy, torch
 from ngu.envs.gym import GymEnvironments
 
