@@ -74,7 +74,7 @@ class Training:
     def start(cls, config: Config) -> Self:
         """A new run with a new folder. The agent is built first: one that does not fit leaves no folder behind."""
         training = cls(config)
-        if not training.runner.evaluates_beside:
+        if isinstance(training.runner, LocalRunner):
             training.evaluator = Evaluator(config, training.runner.learner, training.device)
         training.folder = RunFolder.create(config)
         return training

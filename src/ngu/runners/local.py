@@ -27,8 +27,6 @@ from ngu.runners.learning import LearningLoop
 class LocalRunner(LearningLoop):
     """Trains one agent on one device."""
 
-    evaluates_beside = False
-
     def __init__(self, config: Config, device: torch.device) -> None:
         self.agent = Agent.create(config, device)
         super().__init__(config, device, self.agent.learner, self.agent.replay)

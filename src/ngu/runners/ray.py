@@ -66,7 +66,6 @@ class Slot:
 class RayRunner(LearningLoop):
     """Trains one agent with actors on a Ray cluster."""
 
-    evaluates_beside = True
     restores = False
     """A saved state holds no running episodes."""
 
