@@ -91,7 +91,7 @@ def connect(config: Config) -> OwnCluster | None:
     # It warns that it asks for a token, which is as it should be.
     logging.getLogger("ray._private.authentication.authentication_token_setup").setLevel(logging.ERROR)
     before = set(_descendants())
-    with _on_loopback(), _own_signals():
+    with _on_loopback(), _own_signals(), _apart_from_the_run():
         # "local": without it Ray would join a cluster that it finds on this machine.
         ray.init("local", num_cpus=max(os.cpu_count() or 1, int(wanted) + 1), include_dashboard=False, **quiet)
     return OwnCluster([process for process in _descendants() if process not in before])
@@ -114,6 +114,28 @@ def _own_signals() -> Iterator[None]:
     yield
     if before is not None and threading.current_thread() is threading.main_thread():
         signal.signal(signal.SIGTERM, before)
+
+
+@contextlib.contextmanager
+def _apart_from_the_run() -> Iterator[None]:
+    """A cluster that is started inside has process groups of its own.
+
+    A signal to the run's group, from a terminal or from whoever supervises the run, is then for the run alone: where
+    SIGTERM ended Ray's processes too, Ray would end the run before it had written its checkpoint.
+    """
+    from ray._private import services
+
+    before = services.ConsolePopen
+
+    class ApartPopen(before):  # type: ignore[misc, valid-type]
+        def __init__(self, *arguments: Any, **settings: Any) -> None:
+            super().__init__(*arguments, **settings, process_group=0)
+
+    services.ConsolePopen = ApartPopen
+    try:
+        yield
+    finally:
+        services.ConsolePopen = before
 
 
 @contextlib.contextmanager
