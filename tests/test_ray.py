@@ -123,7 +123,7 @@ def test_actors_collect_what_the_local_actor_does_and_wait_for_a_slow_learner() 
         assert max(worked) < 20, worked  # of 200: they wait
         # Two chunks of each actor, but one of the actor that was heard last; and the weights.
         assert stored() == in_store == 3 * config.ray.queued_chunks - 1 + 1
-        assert runner.cluster_metrics()["ray/queued_chunks"] == 5
+        assert runner.cluster_metrics()["ray/waiting_chunks"] == 5
 
         # It then hears all of them in turn.
         for _ in range(5):
@@ -303,4 +303,4 @@ def test_a_runner_closes_when_its_cluster_is_gone(monkeypatch: pytest.MonkeyPatc
 
 def test_a_chunk_that_is_longer_than_replay_is_refused_in_a_sentence() -> None:
     with pytest.raises(UserError, match=r"ray.chunk_steps \(40\) is too long .* 26 steps .* set it to 17 or less"):
-        RayRunner(ray_config(2, replay__capacity=104, ray__chunk_steps=40), CPU)
+        ray_config(2, replay__capacity=104, ray__chunk_steps=40)

@@ -112,6 +112,26 @@ def test_a_killed_run_leaves_no_process_and_goes_on(tmp_path: Path) -> None:
     assert [row["step"] for row in rows] == sorted(row["step"] for row in rows)
 
 
+@pytest.mark.parametrize(
+    ("address", "sentence"),
+    [
+        ("127.0.0.1:{closed}", "no Ray cluster answers at 127.0.0.1:{closed} ("),
+        ("ray://127.0.0.1:10001", "the learner must run on a machine of the cluster"),
+        ("nonsense", "no Ray cluster answers at nonsense ("),
+    ],
+)
+def test_an_address_without_a_cluster_is_refused_in_a_sentence(address: str, sentence: str, tmp_path: Path) -> None:
+    with socket.socket() as free:  # bound, but nobody listens
+        free.bind(("127.0.0.1", 0))
+        closed = free.getsockname()[1]
+        command = train_command(tmp_path, "run", **{**SETTINGS, "ray__address": address.format(closed=closed)})
+        answer = ngu(*command)
+    assert answer.returncode == 2
+    assert sentence.format(closed=closed) in answer.stderr
+    assert "Traceback" not in answer.stderr
+    assert not (tmp_path / "run").exists()
+
+
 @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupted_run_ends_with_a_checkpoint(sent: signal.Signals, tmp_path: Path) -> None:
     run, log = tmp_path / "run", tmp_path / "log"

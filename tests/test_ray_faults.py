@@ -121,6 +121,32 @@ def test_a_killed_evaluator_is_replaced_and_the_evaluation_comes(make: Callable[
     assert runner.finished_evaluations(wait=True) == []
 
 
+def test_an_evaluator_without_room_takes_that_of_the_actors_in_the_end(make: Callable[..., RayRunner]) -> None:
+    runner = make(4)
+    advance_until(runner, lambda: len(processes_of(runner)) == 4)
+    runner.begin_evaluation()
+    for _ in range(8):
+        runner.advance()
+    assert runner.finished_evaluations() == []
+    actors, steps = processes_of(runner), runner.steps
+    finished = runner.finished_evaluations(wait=True)
+    assert [set(values) >= {"eval/explore/length"} for _, values in finished] == [True]
+    assert gone(actors)
+    assert not bool(runner.replay.recording.any())
+    # Training can go on, now beside the evaluator; that actors were sent away is no fault of theirs.
+    advance_until(runner, lambda: runner.steps >= steps + 100)
+    assert runner.restarts == 0
+    assert runner.steps == 20 * runner.chunks == int(runner.replay.rows_written.sum())
+
+
+def test_an_evaluation_that_never_finds_room_is_given_up(make: Callable[..., RayRunner]) -> None:
+    runner = make(1, ray__cpus_per_actor=3.0, ray__timeout=2.0)  # no node has three cores
+    runner.begin_evaluation()
+    assert runner.finished_evaluations(wait=True) == []
+    assert runner.cluster_metrics()["ray/skipped_evaluations"] == 1
+    assert runner.finished_evaluations(wait=True) == []
+
+
 @pytest.mark.parametrize("kind", [OnceHanging, OnceHangingWhenBuilt])
 def test_an_actor_that_hangs_beside_one_that_works_is_found(
     kind: type, make: Callable[..., RayRunner], monkeypatch: pytest.MonkeyPatch, tmp_path: Path

@@ -73,7 +73,7 @@ STATUS: dict[str, Any] = {
     "ray/skipped_evaluations": 6.0,
     "ray/chunks": 15.0,
     "ray/refused_chunks": 2.0,
-    "ray/queued_chunks": 4.0,
+    "ray/waiting_chunks": 4.0,
     "ray/weights_age": 4.0,
     "ray/samples_per_insert": 1.5625,
     "last_refusal": "a chunk of actor 1 was refused: extrinsic is not finite",
@@ -108,7 +108,7 @@ def test_the_run_as_a_whole(run: Path, capsys: pytest.CaptureFixture[str]) -> No
         "actors alive": "2 of 3",
         "steps/s": "3,345 while actors act",  # those of the one that is not alive do not count
         "age of weights": "4.0 updates",
-        "queued chunks": "4",
+        "chunks waiting": "4",
         "samples per insert": "1.56",
         "actor restarts": "3",
         "evaluator restarts": "1",

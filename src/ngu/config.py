@@ -451,7 +451,7 @@ class RayConfig:
     compression: Literal["auto", "always", "never"] = "auto"
     """Whether frames are compressed: auto does where they travel to another machine."""
     timeout: float = 300.0
-    """Seconds after which an actor or evaluator that runs and sends nothing is replaced."""
+    """Seconds after which an actor that runs and sends nothing is replaced; the evaluator has it for 1,000 steps."""
     max_failures: int = 5
     """How often in a row an actor may fail without sending a chunk before the run stops."""
 
@@ -500,6 +500,12 @@ class Config:
             f"replay.min_sequences ({self.replay.min_sequences}) is more than a replay of capacity "
             f"{self.replay.capacity} holds when episodes are long; set it to {most_sequences} or less.",
         )
+        longest = slots - trace - 1
+        _require(
+            self.run.runner != "ray" or self.ray.chunk_steps <= longest,
+            f"ray.chunk_steps ({self.ray.chunk_steps}) is too long for a replay that keeps {slots} steps of each "
+            f"environment; set it to {longest} or less, or raise replay.capacity.",
+        )  # a chunk must not overwrite rows of the sequences that it completes
 
     @property
     def steps_per_update(self) -> float:

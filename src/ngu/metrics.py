@@ -66,7 +66,7 @@ GLOSSARY: dict[str, str] = {
     "ray/skipped_evaluations": "Evaluations left out since this process began: the evaluator could not keep pace.",
     "ray/chunks": "Chunks of steps taken into replay since the start.",
     "ray/refused_chunks": "Chunks refused since the start: damaged, or with numbers that are not finite.",
-    "ray/queued_chunks": "Chunks asked for and not yet taken in: at work, done or next in turn.",
+    "ray/waiting_chunks": "Chunks that are complete and wait for the learner: how deep its queue is.",
     "ray/weights_age": "Updates since the weights were made that actors act with, mean over actors.",
     "ray/samples_per_insert": "Trained steps, padding included, for each step collected, since the start.",
     "memory/resident": "MiB of this process in the host's memory; worker processes have their own.",

@@ -232,8 +232,11 @@ class Training:
     ) -> None:
         """Tells of the evaluations that have come in from beside training."""
         if not isinstance(self.runner, LocalRunner):
+            skipped = self.runner.skipped_evaluations
             for steps, values in self.runner.finished_evaluations(wait=wait):
                 self._tell(writer, progress, outcome, steps, values)
+            if progress and self.runner.skipped_evaluations > skipped:
+                progress.note("the cluster had no room for the evaluator, so evaluations were left out.")
 
     def _tell(
         self,

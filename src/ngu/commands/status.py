@@ -29,7 +29,7 @@ _NUMBERS = (
     "ray/skipped_evaluations",
     "ray/chunks",
     "ray/refused_chunks",
-    "ray/queued_chunks",
+    "ray/waiting_chunks",
     "ray/weights_age",
     "ray/samples_per_insert",
 )
@@ -164,7 +164,7 @@ def summary(found: dict[str, Any], age: float) -> str:
         "actors alive": f"{found['ray/actors']:,.0f} of {len(actors)}",
         "steps/s": f"{rate:,.0f} while actors act",
         "age of weights": f"{found['ray/weights_age']:,.1f} updates",
-        "queued chunks": f"{found['ray/queued_chunks']:,.0f}",
+        "chunks waiting": f"{found['ray/waiting_chunks']:,.0f}",
         "samples per insert": f"{found['ray/samples_per_insert']:.3g}",
         "actor restarts": f"{found['ray/actor_restarts']:,.0f}",
         "evaluator restarts": f"{found['ray/evaluator_restarts']:,.0f}",

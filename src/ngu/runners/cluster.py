@@ -6,6 +6,7 @@ import contextlib
 import logging
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -15,6 +16,9 @@ from typing import Any
 
 from ngu.config import Config
 from ngu.errors import UserError
+
+_PATIENCE = 10.0
+"""Seconds in which the machine of a cluster's address has to answer."""
 
 
 def load_ray() -> Any:
@@ -77,15 +81,13 @@ def connect(config: Config) -> OwnCluster | None:
         return None
     quiet = {"log_to_driver": False, "logging_level": "warning"}
     if config.ray.address:
+        _check_address(config.ray.address)
         try:
             with _own_signals():
                 ray.init(address=config.ray.address, **quiet)
         except (ConnectionError, ValueError, RuntimeError) as error:
             first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-            raise UserError(
-                f"no Ray cluster answers at {config.ray.address} ({first}); start one with `ray start --head`, or "
-                "leave ray.address empty."
-            ) from None
+            raise _nobody_answers(config.ray.address, first) from None
         return None
     wanted = (config.env.groups + 1) * config.ray.cpus_per_actor
     # It warns that it asks for a token, which is as it should be.
@@ -95,6 +97,27 @@ def connect(config: Config) -> OwnCluster | None:
         # "local": without it Ray would join a cluster that it finds on this machine.
         ray.init("local", num_cpus=max(os.cpu_count() or 1, int(wanted) + 1), include_dashboard=False, **quiet)
     return OwnCluster([process for process in _descendants() if process not in before])
+
+
+def _check_address(address: str) -> None:
+    """Refuses an address that nothing listens at: Ray itself would try for minutes, and then end this process."""
+    if "://" in address:
+        raise UserError(
+            f"ray.address is {address}, but the learner must run on a machine of the cluster; start ngu there with "
+            "--address auto."
+        )
+    host, colon, port = address.rpartition(":")
+    if colon and port.isdigit():
+        try:
+            socket.create_connection((host.strip("[]"), int(port)), timeout=_PATIENCE).close()
+        except (OSError, OverflowError) as error:
+            raise _nobody_answers(address, str(error)) from None
+
+
+def _nobody_answers(address: str, reason: str) -> UserError:
+    return UserError(
+        f"no Ray cluster answers at {address} ({reason}); start one with `ray start --head`, or leave ray.address empty."
+    )
 
 
 def _descendants() -> list[int]:

@@ -89,10 +89,14 @@ class Fleet:
     def restarts(self) -> int:
         return sum(member.restarts for member in self.members)
 
-    @property
-    def queued(self) -> int:
-        """Calls under way."""
-        return sum(len(member.calls) for member in self.members)
+    def count_waiting(self) -> int:
+        """Answers that are there and have not been taken."""
+        calls = [
+            reference for member in self.members for name, reference in member.calls if name not in (_PLACE, _BUILD)
+        ]
+        if not calls:
+            return 0
+        return len(self._ray.wait(calls, num_returns=len(calls), timeout=0, fetch_local=False)[0])
 
     def ask(self, member: Member, name: str, *arguments: Any) -> None:
         """Calls a method of what works in a member; `next_answer` will bring what it returns."""

@@ -23,7 +23,6 @@ from ngu.chunk import DamagedChunkError, add_chunk, unpack
 from ngu.config import Config
 from ngu.config_reading import to_dict
 from ngu.envs.make import make_environment
-from ngu.errors import UserError
 from ngu.novelty.reward import IntrinsicReward
 from ngu.randomness import restore_generator
 from ngu.runners.actor_process import (
@@ -35,7 +34,7 @@ from ngu.runners.actor_process import (
     on_this_machine,
     running_of,
 )
-from ngu.runners.cluster import OwnCluster, connect, load_ray
+from ngu.runners.cluster import connect, load_ray
 from ngu.runners.fleet import Fleet, Member
 from ngu.runners.learning import LearningLoop
 
@@ -70,7 +69,6 @@ class RayRunner(LearningLoop):
     """A saved state holds no running episodes."""
 
     def __init__(self, config: Config, device: torch.device) -> None:
-        _check_room(config)
         probe = make_environment(on_this_machine(config), 1, torch.device("cpu"))
         self.spec = probe.spec
         probe.close()
@@ -95,9 +93,9 @@ class RayRunner(LearningLoop):
         """The learner's updates when the published weights were made."""
         self._weights: Any = None
         self._published_at = 0
-        self._ray = load_ray()
-        self._cluster: OwnCluster | None = None
         self._restarts_before = 0
+        self._ray = load_ray()
+        self._cluster = connect(config)
 
     # ---------------------------------------------------------------------------------------------- acting
 
@@ -173,7 +171,6 @@ class RayRunner(LearningLoop):
     def _fleet(self) -> Fleet:
         """The actors; they are started when they are first needed."""
         if self._actors is None:
-            self._cluster = connect(self.config)
             settings = to_dict(self.config)
             host = self._host()
 
@@ -214,9 +211,18 @@ class RayRunner(LearningLoop):
         self._hear_evaluator()
 
     def finished_evaluations(self, *, wait: bool = False) -> list[tuple[int, dict[str, float]]]:
-        """Evaluations that have come in: agent steps and metrics. With `wait`, all that were asked for."""
+        """Evaluations that have come in: agent steps and metrics. With `wait`, all that were asked for.
+
+        An evaluator for which there is no room takes the actors' then; without any for ray.timeout, it is given up.
+        """
+        until = time.monotonic() + self.config.ray.timeout
         while wait and self._asked:
             self._hear_evaluator(_PATIENCE)
+            if self._evaluators is not None and not self._evaluators.members[0].running:
+                self._end_actors()
+                if time.monotonic() > until:
+                    self.skipped_evaluations += len(self._asked)
+                    self._asked.clear()
         finished, self._finished = self._finished, []
         return finished
 
@@ -256,7 +262,7 @@ class RayRunner(LearningLoop):
             "ray/skipped_evaluations": float(self.skipped_evaluations),
             "ray/chunks": float(self.chunks),
             "ray/refused_chunks": float(self.refused),
-            "ray/queued_chunks": float(actors.queued if actors else 0),
+            "ray/waiting_chunks": float(actors.count_waiting() if actors else 0),
             "ray/weights_age": float(np.mean(ages)) if ages else 0.0,
             "ray/samples_per_insert": trained / self.steps if self.steps else 0.0,
         }
@@ -299,6 +305,14 @@ class RayRunner(LearningLoop):
         return f"actors replaced so far: {self.restarts}; {' '.join(reasons)}"
 
     # ---------------------------------------------------------------------------------------------- the rest
+
+    def _end_actors(self) -> None:
+        """They come back when they are next needed, with new episodes."""
+        if self._actors is not None:
+            self._restarts_before += self._actors.restarts
+            self._actors.close()
+            self._actors = None
+            self.replay.interrupt()
 
     def close(self) -> None:
         """Ends the actors and the evaluator, and the cluster if it was started here."""
@@ -348,14 +362,3 @@ class RayRunner(LearningLoop):
             self.replay.load_state_dict(state["replay"])
             restore_generator(self.replay.generator, state["replay"]["generator"])
             self.replay.interrupt()
-
-
-def _check_room(config: Config) -> None:
-    """A chunk must not overwrite the rows of sequences that it completes."""
-    slots = config.replay.capacity // config.env.num_envs
-    longest = slots - config.replay.trace_length - 1
-    if config.ray.chunk_steps > longest:
-        raise UserError(
-            f"ray.chunk_steps ({config.ray.chunk_steps}) is too long for a replay that keeps {slots} steps of each "
-            f"environment; set it to {longest} or less, or raise replay.capacity."
-        )
