@@ -139,7 +139,7 @@ def test_an_interrupted_run_ends_with_a_checkpoint(sent: signal.Signals, tmp_pat
     with started(command, log) as process:
         wait_for(lambda: bool((run / "metrics.jsonl").exists() and read_metrics(run / "metrics.jsonl")), process, log)
         processes = descendants(process.pid)
-        # Signals to the run's group are not for Ray's processes: Ray would end the run before its checkpoint is written.
+        # Signals to the run's group are not for Ray's processes: Ray would end the run before its checkpoint.
         assert [child for child in processes if os.getpgid(child) == process.pid] == []
         os.killpg(process.pid, sent)  # as a terminal does: to all processes of the command
         assert process.wait(timeout=30) == 130, log.read_text()

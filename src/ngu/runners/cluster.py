@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 import os
 import signal
@@ -116,7 +117,8 @@ def _check_address(address: str) -> None:
 
 def _nobody_answers(address: str, reason: str) -> UserError:
     return UserError(
-        f"no Ray cluster answers at {address} ({reason}); start one with `ray start --head`, or leave ray.address empty."
+        f"no Ray cluster answers at {address} ({reason}); start one with `ray start --head`, or leave ray.address "
+        "empty."
     )
 
 
@@ -148,17 +150,13 @@ def _apart_from_the_run() -> Iterator[None]:
     """
     from ray._private import services
 
-    before = services.ConsolePopen
-
-    class ApartPopen(before):  # type: ignore[misc, valid-type]
-        def __init__(self, *arguments: Any, **settings: Any) -> None:
-            super().__init__(*arguments, **settings, process_group=0)
-
-    services.ConsolePopen = ApartPopen
+    name = "ConsolePopen"  # what Ray starts its processes with
+    before = getattr(services, name)
+    setattr(services, name, functools.partial(before, process_group=0))
     try:
         yield
     finally:
-        services.ConsolePopen = before
+        setattr(services, name, before)
 
 
 @contextlib.contextmanager
