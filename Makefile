@@ -8,13 +8,14 @@ PACKAGE := $(VENV)/.installed-package
 TOOLS := $(VENV)/.installed-tools
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 
-.PHONY: help train test docs clean
+.PHONY: help train test test-long docs clean
 
 help:
-	@echo "make train  learn a small maze on a CPU, and write a report about it"
-	@echo "make test   format, lint, types, tests"
-	@echo "make docs   build the documentation into site/"
-	@echo "make clean  remove everything that was made, except runs/"
+	@echo "make train      learn a small maze on a CPU, and write a report about it"
+	@echo "make test       format, lint, types, tests"
+	@echo "make test-long  what takes too long for that: a cluster that fails again and again, memory over ten minutes"
+	@echo "make docs       build the documentation into site/"
+	@echo "make clean      remove everything that was made, except runs/"
 
 train: $(PACKAGE)
 	$(BIN)/ngu train disco-maze-small
@@ -24,6 +25,9 @@ test: $(TOOLS)
 	$(BIN)/ruff check
 	$(BIN)/mypy
 	$(BIN)/pytest
+
+test-long: $(TOOLS)
+	$(BIN)/pytest -m long -s
 
 docs: $(TOOLS)
 	$(BIN)/mkdocs build --strict

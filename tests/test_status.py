@@ -77,6 +77,7 @@ STATUS: dict[str, Any] = {
     "ray/weights_age": 4.0,
     "ray/samples_per_insert": 1.5625,
     "last_refusal": "a chunk of actor 1 was refused: extrinsic is not finite",
+    "evaluator": {"machine": "there", "process": 4713},
     "actors": ACTORS,
 }
 
@@ -111,6 +112,7 @@ def test_the_run_as_a_whole(run: Path, capsys: pytest.CaptureFixture[str]) -> No
         "chunks waiting": "4",
         "samples per insert": "1.56",
         "actor restarts": "3",
+        "evaluator": "process 4713 on there",
         "evaluator restarts": "1",
         "evaluations left out": "6",
         "chunks": "15",

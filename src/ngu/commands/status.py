@@ -125,6 +125,8 @@ def read_status(folder: RunFolder) -> dict[str, Any] | None:
 def _is_status(content: Any) -> bool:
     if not _has_numbers(content, _NUMBERS) or not isinstance(content.get("last_refusal"), str):
         return False
+    if not isinstance(content.get("evaluator"), dict):
+        return False
     actors = content.get("actors")
     return isinstance(actors, list) and all(
         _has_numbers(actor, _NUMBERS_OF_ACTOR)
@@ -157,6 +159,7 @@ def summary(found: dict[str, Any], age: float) -> str:
     refused = f"{found['ray/refused_chunks']:,.0f}"
     if found["last_refusal"]:
         refused += f", the last: {found['last_refusal']}"
+    place = found["evaluator"]
     rows = {
         "written": f"{_duration(age)} ago",
         "steps": f"{found['steps']:,.0f}",
@@ -167,6 +170,7 @@ def summary(found: dict[str, Any], age: float) -> str:
         "chunks waiting": f"{found['ray/waiting_chunks']:,.0f}",
         "samples per insert": f"{found['ray/samples_per_insert']:.3g}",
         "actor restarts": f"{found['ray/actor_restarts']:,.0f}",
+        "evaluator": f"process {place['process']} on {place['machine']}" if place else "has no process",
         "evaluator restarts": f"{found['ray/evaluator_restarts']:,.0f}",
         "evaluations left out": f"{found['ray/skipped_evaluations']:,.0f}",
         "chunks": f"{found['ray/chunks']:,.0f}",

@@ -276,6 +276,7 @@ class RayRunner(LearningLoop):
             "updates": self.learner.updates,
             **self.cluster_metrics(),
             "last_refusal": self.last_refusal,
+            "evaluator": self._evaluators.members[0].place if self._evaluators else {},
             "actors": [
                 {
                     "slot": member.slot,
