@@ -40,7 +40,7 @@ def ray_config(actors: int, **overrides: Any) -> Config:
     return make_tiny_config(**{**defaults, **overrides})
 
 
-def advance_until(runner: RayRunner, done: Callable[[], bool], seconds: float = 60.0) -> None:
+def advance_until(runner: RayRunner, done: Callable[[], bool], seconds: float = 120.0) -> None:
     """Lets a runner work until something is so."""
     deadline = time.monotonic() + seconds
     while not done():

@@ -60,13 +60,28 @@ def processes_of(runner: RayRunner) -> list[int]:
     return [actor["process"] for actor in runner.status()["actors"] if actor["alive"]]
 
 
-def test_killed_actors_are_replaced_and_nothing_in_replay_is_lost(make: Callable[..., RayRunner]) -> None:
-    runner = make(3)
+ATARI = {
+    "env__name": "atari",
+    "env__game": "pong",
+    "mixture__num_mixtures": 2,
+    "novelty__kernels": (8, 4),
+    "novelty__strides": (4, 2),
+    "network__kernels": (8, 4),
+    "network__strides": (4, 2),
+    "replay__capacity": 12_000,
+}
+
+
+@pytest.mark.parametrize(("settings", "kills"), [({}, 6), (ATARI, 3)], ids=["maze", "atari"])
+def test_killed_actors_are_replaced_and_nothing_in_replay_is_lost(
+    settings: dict[str, Any], kills: int, make: Callable[..., RayRunner]
+) -> None:
+    runner = make(3, **settings)
     advance_until(runner, lambda: len(processes_of(runner)) == 3)
     gaps: list[tuple[int, int]] = []
     killed = 0
     kept: dict[tuple[int, int], list[torch.Tensor]] = {}
-    while killed < 6:
+    while killed < kills:
         until = time.monotonic() + 1.0
         advance_until(runner, lambda until=until: time.monotonic() > until)
         member = runner._fleet().members[killed % 3]
@@ -84,7 +99,7 @@ def test_killed_actors_are_replaced_and_nothing_in_replay_is_lost(make: Callable
     advance_until(runner, lambda: all(slot.chunks >= was + 3 for slot, was in zip(runner.slots, chunks, strict=True)))
 
     assert runner.restarts == killed
-    assert [actor["restarts"] for actor in runner.status()["actors"]] == [2, 2, 2]
+    assert [actor["restarts"] for actor in runner.status()["actors"]] == [kills // 3] * 3
     assert runner.steps == 20 * runner.chunks == int(runner.replay.rows_written.sum())
     assert runner.learner.updates > 0
     assert runner.learning_since is not None
