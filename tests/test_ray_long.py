@@ -186,7 +186,7 @@ def test_the_maze_is_learned_as_locally_while_actors_a_node_and_the_evaluator_ar
 
 
 def test_atari_is_learned_as_locally_while_actors_a_node_and_the_evaluator_are_killed(tmp_path: Path) -> None:
-    """With the real emulator. What so few steps of Pong teach is f and RND's predictor; scores are printed."""
+    """With the real emulator. What so few steps of Pong teach is RND's predictor; f and scores are only compared."""
     base = ["train", "atari-cpu", *options(SMALL_ATARI), "--run.folder", str(tmp_path)]
     for seeds in ((0, 1), (2,)):  # two at a time
         runs = [
@@ -207,12 +207,12 @@ def test_atari_is_learned_as_locally_while_actors_a_node_and_the_evaluator_are_k
     made = check_counters(run, killed)
     local = [tmp_path / f"local-{seed}" for seed in range(3)]
     print(f"\nAtari: {killed} killed, {made} updates; local {[last_of(path, 'learner/updates') for path in local]}")
-    for name, better in (("inverse/accuracy", 1), ("loss/inverse", -1), ("loss/rnd", -1)):
+    for name in ("loss/rnd", "loss/inverse"):
         first = next(float(row[name]) for row in read_metrics(run / "metrics.jsonl") if name in row)
         mine, theirs = mean_of_last_half(run, name), [mean_of_last_half(path, name) for path in local]
         print(f"{name}: from {first:.4g} to {mine:.4g}; local {[f'{value:.4g}' for value in theirs]}")
-        assert better * mine > better * first, name
-        assert within_spread(better * mine, [better * value for value in theirs]), name
+        assert mine < (0.5 if name == "loss/rnd" else 1.0) * first
+        assert within_spread(-mine, [-value for value in theirs]), name
     print("score:", last_of(run, "eval/exploit/score"), [last_of(path, "eval/exploit/score") for path in local])
 
 
