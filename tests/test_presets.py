@@ -212,7 +212,7 @@ def test_the_variants_are_the_papers_baselines() -> None:
     hand_crafted = preset("atari", "hand-crafted").novelty
     assert (hand_crafted.episodic, hand_crafted.lifelong, hand_crafted.hand_crafted) == (True, True, True)
     assert not preset("disco-maze", "rnd-only").novelty.episodic
-    assert not preset("disco-maze", "no-rnd").novelty.lifelong
+    assert not preset("disco-maze", "ngu-no-rnd").novelty.lifelong
     r2d2 = preset("atari", "r2d2-retrace")
     assert (r2d2.mixture.num_mixtures, r2d2.mixture.beta, r2d2.mixture.discount_max) == (1, 0.0, 0.997)
     assert (r2d2.novelty.episodic, r2d2.novelty.lifelong) == (False, False)
@@ -224,7 +224,7 @@ def test_the_default_config_is_the_first_preset() -> None:
 
 @pytest.mark.parametrize(
     ("name", "variant", "near"),
-    [("disco-mase", "ngu", "disco-maze"), ("disco-maze", "rnd", "no-rnd"), ("atary", "ngu", "atari")],
+    [("disco-mase", "ngu", "disco-maze"), ("disco-maze", "rnd", "ngu-no-rnd"), ("atary", "ngu", "atari")],
 )
 def test_an_unknown_name_is_answered_with_the_nearest(name: str, variant: str, near: str) -> None:
     with pytest.raises(UserError, match=near):

@@ -55,8 +55,12 @@ class Actor:
         objective: Objective | None = None,
         precision: Precision = "fp32",
         streams: slice = slice(None),
+        sees_extrinsic: bool = True,
     ) -> None:
-        """`objective` is what TD errors are measured by; a replay needs it. `streams` are replay's for this actor."""
+        """`objective` is what TD errors are measured by; a replay needs it. `streams` are replay's for this actor.
+
+        Without `sees_extrinsic` r_e is 0 for the networks and for replay; metrics tell the true one.
+        """
         self.env = env
         self.network = network.requires_grad_(False)
         self.novelty = novelty
@@ -66,6 +70,7 @@ class Actor:
         self.replay = replay
         self.objective = objective
         self.streams = streams
+        self.sees_extrinsic = sees_extrinsic
         self.precision: Precision = precision
         self.device = mixture.device
         envs = env.num_envs
@@ -170,7 +175,8 @@ class Actor:
         self.state.cell.copy_(torch.where(fresh, 0.0, self.state.cell))
         self.previous_action.copy_(torch.where(first, -1, self.action))
         self.observation.copy_(step.observation)
-        self.extrinsic.copy_(step.reward)
+        if self.sees_extrinsic:
+            self.extrinsic.copy_(step.reward)
         self.intrinsic.copy_(parts.reward)
         self.alpha.copy_(parts.alpha)
 
@@ -202,7 +208,7 @@ class Actor:
             observation=step.observation,
             action=self.previous_action,
             behaviour=torch.where(first, 1.0, self.behaviour),
-            extrinsic=step.reward,
+            extrinsic=self.extrinsic,
             intrinsic=self.intrinsic,
             td_error=torch.where(first, 0.0, error),
             terminated=step.terminated,

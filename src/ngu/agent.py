@@ -151,7 +151,10 @@ def make_actor(
     )
     ladder = learner.mixture
     objective = Objective(ladder.beta[mixture], ladder.discount[mixture], learner.transform)
-    return Actor(env, network, novelty, mixture, epsilon, generator, replay, objective, config.run.precision, streams)
+    return Actor(
+        env, network, novelty, mixture, epsilon, generator, replay, objective, config.run.precision, streams,
+        sees_extrinsic=config.mixture.extrinsic,
+    )  # fmt: skip
 
 
 def load_policy(

@@ -27,8 +27,8 @@ def _require(condition: bool, sentence: str) -> None:
 class EnvConfig:
     """The environments that actors step."""
 
-    name: Literal["disco-maze", "atari", "gym"] = "disco-maze"
-    """Which kind: the Random Disco Maze, an Atari game, or any Gymnasium environment."""
+    name: Literal["disco-maze", "deep-sea", "random-coin", "minigrid", "atari", "gym"] = "disco-maze"
+    """Which kind: Random Disco Maze, Deep Sea, random-coin grid, MiniGrid level, Atari game, Gymnasium environment."""
     num_envs: int = 64
     """How many environments act at the same time."""
     groups: int = 1
@@ -57,11 +57,23 @@ class EnvConfig:
     """An episode is cut (truncated) after this many steps; 0 for no cap."""
     maze_pool: int = 1024
     """How many mazes are generated at a time; each is used for one episode."""
+    sea_size: int = 20
+    """Deep Sea: rows and columns, 10 to 50 by custom; a random player finds the treasure once in 2^size episodes."""
+    sea_seed: int = 42
+    """Deep Sea: draws which action goes right in each cell, as bsuite's mapping_seed."""
+    coin_size: int = 15
+    """Random-coin grid: cells on a side of the room."""
+    coin_step_cap: int = 200
+    """Random-coin grid: an episode is cut (truncated) after this many steps."""
+    level: str = "DoorKey-8x8"
+    """MiniGrid: the level, of DoorKey, KeyCorridor or MultiRoom."""
 
     def __post_init__(self) -> None:
-        for name in ("num_envs", "groups", "max_frames"):
+        for name in ("num_envs", "groups", "max_frames", "coin_step_cap"):
             _require(getattr(self, name) >= 1, f"env.{name} is {getattr(self, name)}; set it to 1 or more.")
-        for name in ("noops", "threads", "workers", "max_restarts"):
+        for name in ("sea_size", "coin_size"):
+            _require(getattr(self, name) >= 2, f"env.{name} is {getattr(self, name)}; set it to 2 or more.")
+        for name in ("noops", "threads", "workers", "max_restarts", "sea_seed"):
             _require(getattr(self, name) >= 0, f"env.{name} is {getattr(self, name)}; set it to 0 or more.")
         _require(self.worker_timeout > 0, f"env.worker_timeout is {self.worker_timeout}; set it above 0.")
         _require(
@@ -78,6 +90,11 @@ class EnvConfig:
             f"env.maze_step_cap is {self.maze_step_cap}; set it to 0 (no cap) or more.",
         )
         _require(self.maze_pool >= 1, f"env.maze_pool is {self.maze_pool}; set it to 1 or more.")
+
+    @property
+    def on_device(self) -> bool:
+        """The environments are tensors on the agent's own device; others are processes and threads on the host."""
+        return self.name in ("disco-maze", "deep-sea", "random-coin")
 
 
 @dataclass(frozen=True)
@@ -98,6 +115,8 @@ class MixtureConfig:
     """Actor j of L explores with epsilon_base^(1 + epsilon_alpha j / (L - 1))."""
     epsilon_alpha: float = 8.0
     """See epsilon_base."""
+    extrinsic: bool = True
+    """Learn from r_e + beta_i r_i. Off: from beta_i r_i alone; the agent never sees r_e, scores are told as ever."""
 
     def __post_init__(self) -> None:
         _require(self.num_mixtures >= 1, f"mixture.num_mixtures is {self.num_mixtures}; set it to 1 or more.")

@@ -169,14 +169,14 @@ def table(results: dict[str, dict[str, float]]) -> str:
 
 def _place(name: str) -> int:
     """What a game is about comes first; the rest stays as it is."""
-    first = ("score", "human_normalised", "rooms")
+    first = ("solved", "score", "human_normalised", "rooms")
     return first.index(name) if name in first else len(first)
 
 
 def _cell(name: str, value: float | None) -> str:
     if value is None:
         return "-"
-    if name.startswith("coverage"):
+    if name.startswith(("coverage", "solved")):
         return f"{value:.1%}"
     if name == "human_normalised":
         return f"{value:.1f}%"

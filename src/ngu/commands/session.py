@@ -55,9 +55,12 @@ def _final_coverage(policy: str, found: Mapping[str, float]) -> str:
 
 
 def _final_score(policy: str, found: Mapping[str, float]) -> str:
-    if "score" not in found:
+    score = found.get("score", found.get("return"))
+    if score is None:
         return ""
-    parts = [f"{found['score']:,.6g}"]
+    parts = [f"{score:,.6g}"]
+    if "solved" in found:
+        parts.append(f"solved {found['solved']:.1%}")
     if "human_normalised" in found:
         parts.append(f"human-normalised {found['human_normalised']:.1f}%")
     if "rooms" in found:

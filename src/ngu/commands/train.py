@@ -26,7 +26,8 @@ from ngu.config import (
 )
 from ngu.config_reading import from_dict, read_config_file, to_dict
 from ngu.errors import UserError
-from ngu.presets import PRESETS, VARIANTS, preset
+from ngu.presets import PRESETS, preset
+from ngu.variants import VARIANTS
 
 _PROG = "ngu train"
 _DEFAULT_PRESET = next(iter(PRESETS))
@@ -128,7 +129,10 @@ def _spelt_out(token: str) -> str:
 def _base(line: CommandLine) -> Config:
     """Preset, variant and file."""
     name = line.positionals[0] if line.positionals else _DEFAULT_PRESET
-    base = preset(name, line.value("variant", "ngu"))
+    # Settings that a variant needs on some presets: they have to be there when preset and variant are put together.
+    needed = {"env.num_envs": "env.num-envs", "mixture.num_mixtures": "mixture.num-mixtures"}
+    given = {field: int(line.value(option, "")) for field, option in needed.items() if option in line.options}
+    base = preset(name, line.value("variant", "ngu"), given)
     if "config" not in line.options:
         return base
     path = Path(line.value("config", "")).expanduser()

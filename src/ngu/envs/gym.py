@@ -4,7 +4,7 @@ Actions are one `Discrete` space; the agent counts from 0 whatever the space's `
 
 - uint8 of rank 2 or 3 is a picture and becomes [C, H, W] uint8. [H, W] has one channel. Of three axes the shorter of
   the first and the last is C, so [210, 160, 3] and [4, 84, 84] are both understood; if they are equal it is the last,
-  as is Gymnasium's custom.
+  as is Gymnasium's custom. An environment whose attribute `channels_first` is True or False settles it.
 - any other number of rank 0, 1 or 2, and uint8 of rank 0 or 1, is a vector: flattened, float32, its values as they are.
 
 Everything else is refused with a sentence that names the Gymnasium wrapper to use. Nothing here needs PyTorch before a
@@ -111,7 +111,8 @@ def read_interface(env: Env) -> Interface:
             "Gymnasium's interface."
         )
     num_actions, first_action = _read_actions(env.action_space)
-    space_shape, channels_last, shape, dtype = _read_observations(env.observation_space)
+    settled = env.get_wrapper_attr("channels_first") if env.has_wrapper_attr("channels_first") else None
+    space_shape, channels_last, shape, dtype = _read_observations(env.observation_space, settled)
     measurements = _read_names(env, "measurements")
     return Interface(
         space_shape=space_shape,
@@ -147,7 +148,7 @@ def _read_actions(space: spaces.Space[Any]) -> tuple[int, int]:
 
 
 def _read_observations(
-    space: spaces.Space[Any],
+    space: spaces.Space[Any], channels_first: bool | None = None
 ) -> tuple[tuple[int, ...], bool, tuple[int, ...], Literal["uint8", "float32"]]:
     """The space's shape, whether its channels are last, and the agent's shape and dtype."""
     refusal = f"the environment's observations are {_brief(space)}, but the agent needs one Box; "
@@ -166,7 +167,7 @@ def _read_observations(
     if space.dtype == np.uint8 and rank == 2:
         return shape, False, (1, *shape), "uint8"
     if space.dtype == np.uint8 and rank == 3:
-        channels_last = shape[2] <= shape[0]
+        channels_last = shape[2] <= shape[0] if channels_first is None else not channels_first
         return shape, channels_last, (shape[2], *shape[:2]) if channels_last else shape, "uint8"
     if rank <= 2:
         return shape, False, (int(np.prod(shape)),), "float32"

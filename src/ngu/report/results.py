@@ -41,6 +41,7 @@ EXPORTED = (
     "eval/*",
     "env/coverage",
     "env/score*",
+    "env/solved*",
     "env/rooms*",
     "env/episode_length",
     "novelty/reward",

@@ -246,7 +246,7 @@ class RayRunner(LearningLoop):
         self.settle()
         told = means_of(self._sums, self.spec) if self._sums is not None else {"env/episodes": 0.0}
         self._sums = None
-        if self.config.env.name != "disco-maze":
+        if not self.config.env.on_device:
             told["env/restarts"] = float(sum(slot.worker_restarts for slot in self.slots))
         return told | self.learner.pop_statistics() | self.replay.statistics() | self.cluster_metrics()
 

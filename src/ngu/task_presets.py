@@ -1,0 +1,90 @@
+"""Presets of the tasks with known answers: sized for two CPU cores and minutes; all values are ours."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+_SMALL: Mapping[str, Any] = {
+    "env.num_envs": 64,
+    "mixture.num_mixtures": 8,
+    "mixture.beta": 0.3,
+    "mixture.discount_max": 0.99,
+    "mixture.discount_min": 0.99,
+    "novelty.embedding_size": 16,
+    "novelty.embedding_hidden": 64,
+    "novelty.memory_capacity": 1000,
+    "novelty.kernel_epsilon": 1e-2,
+    "novelty.learning_rate": 1e-3,
+    "novelty.rnd_learning_rate": 5e-4,
+    "novelty.rnd_size": 64,
+    "network.torso_size": 64,
+    "network.lstm_size": 64,
+    "network.dueling_size": 64,
+    "replay.capacity": 200_000,
+    "replay.trace_length": 20,
+    "replay.period": 20,
+    "replay.min_sequences": 500,
+    "learner.batch_size": 32,
+    "learner.replay_ratio": 2.5,
+    "learner.learning_rate": 1e-3,
+    "learner.target_period": 100,
+    "actor.update_period": 20,
+    "evaluation.num_envs": 32,
+    "evaluation.epsilon": 0.0,
+    "evaluation.marks": (),
+    "run.device": "cpu",
+    "run.precision": "fp32",
+}
+
+DEEP_SEA: Mapping[str, Any] = {
+    **_SMALL,
+    "env.name": "deep-sea",
+    "env.sea_size": 20,
+    "novelty.filters": (),
+    "novelty.kernels": (),
+    "novelty.strides": (),
+    "network.filters": (),
+    "network.kernels": (),
+    "network.strides": (),
+    "evaluation.num_envs": 8,
+    "evaluation.max_steps": 20,
+    "evaluation.period": 50_000,
+    "run.steps": 1_000_000,
+    "run.log_period": 10_000,
+    "run.checkpoint_period": 500_000,
+}
+
+RANDOM_COIN: Mapping[str, Any] = {
+    **_SMALL,
+    "env.name": "random-coin",
+    "novelty.filters": (16, 32),
+    "network.filters": (16, 32),
+    "novelty.kernels": (3, 3),
+    "network.kernels": (3, 3),
+    "novelty.strides": (2, 1),
+    "network.strides": (2, 1),
+    "evaluation.max_steps": 200,
+    "evaluation.period": 100_000,
+    "run.steps": 1_000_000,
+    "run.log_period": 10_000,
+    "run.checkpoint_period": 500_000,
+}
+
+MINIGRID: Mapping[str, Any] = {
+    **_SMALL,
+    "env.name": "minigrid",
+    "env.num_envs": 32,
+    "novelty.filters": (16, 32),
+    "network.filters": (16, 32),
+    "novelty.kernels": (3, 3),
+    "network.kernels": (3, 3),
+    "novelty.strides": (1, 1),
+    "network.strides": (1, 1),
+    "mixture.discount_max": 0.99,
+    "evaluation.max_steps": 640,
+    "evaluation.period": 100_000,
+    "run.steps": 500_000,
+    "run.log_period": 10_000,
+    "run.checkpoint_period": 250_000,
+}
