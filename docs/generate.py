@@ -17,8 +17,9 @@ from ngu.config import Config
 from ngu.envs.atari_games import ATARI_GAMES
 from ngu.metrics import GLOSSARY
 from ngu.mixture import betas, discounts
-from ngu.presets import PRESETS, VARIANTS, preset
+from ngu.presets import PRESETS, preset
 from ngu.report.settings import explanations
+from ngu.variants import VARIANTS
 
 DOCS = Path(__file__).parent
 IMAGES = DOCS / "images"
@@ -74,6 +75,11 @@ def host_presets_table() -> str:
     return _presets_table("atari", _presets_of("atari", "gym"), all_changes=True)
 
 
+def task_presets_table() -> str:
+    """What the presets of the tasks with known answers change."""
+    return _presets_table("deep-sea", _presets_of("deep-sea", "random-coin", "minigrid"), all_changes=True)
+
+
 def atari_differences_table() -> str:
     """Where the smaller presets of Atari differ from the paper's."""
     return _presets_table("atari", _presets_of("atari"), all_changes=False)
@@ -125,10 +131,10 @@ def _settings(config: Config) -> dict[str, Any]:
 
 def variants_table() -> str:
     """What each variant changes."""
-    rows = ["| variant | what it changes |", "| --- | --- |"]
-    for name, changes in VARIANTS.items():
-        what = ", ".join(f"`{field} = {_in_toml(value)}`" for field, value in changes.items())
-        rows.append(f"| `{name}` | {what or 'nothing: the agent of the paper'} |")
+    rows = ["| variant | what it is | what it changes |", "| --- | --- | --- |"]
+    for name, variant in VARIANTS.items():
+        changes = ", ".join(f"`{field} = {_in_toml(value)}`" for field, value in variant.changes.items())
+        rows.append(f"| `{name}` | {_in_cell(variant.what)} | {changes or 'nothing'} |")
     return "\n".join(rows)
 
 
@@ -151,7 +157,13 @@ def _in_toml(value: Any) -> str:
 
 PARTS: dict[str, list[Callable[[], str]]] = {
     "metrics.md": [metrics_tables],
-    "configuration.md": [variants_table, disco_maze_presets_table, host_presets_table, settings_tables],
+    "configuration.md": [
+        variants_table,
+        disco_maze_presets_table,
+        task_presets_table,
+        host_presets_table,
+        settings_tables,
+    ],
     "atari.md": [atari_differences_table, games_table],
 }
 """Page -> what fills its marked places, from the first to the last."""

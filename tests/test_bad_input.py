@@ -71,7 +71,7 @@ def refuse(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captu
             "the preset disco-mase does not exist; the nearest are disco-maze, disco-maze-small.",
         ),
         (["train", "a", "b"], "`ngu train` takes one PRESET, so 'b' is one too many; see `ngu train --help`."),
-        (["train", "--variant", "rnd"], "the variant rnd does not exist; the nearest are ngu-no-rnd, rnd-only."),
+        (["train", "--variant", "rnd"], "the variant rnd does not exist; the nearest are rnd-only, r2d2-rnd."),
         (["train", "--maze-size", "9"], "the option --maze-size does not exist; the nearest is --env.maze-size."),
         (
             ["train", "--env.maze-sise", "9"],

@@ -18,8 +18,9 @@ from ngu.commands.train import GROUPS, Train, read_config
 from ngu.config import Config
 from ngu.config_reading import to_dict
 from ngu.metrics import read_metrics
-from ngu.presets import PRESETS, VARIANTS, preset
+from ngu.presets import PRESETS, preset
 from ngu.run_folder import RunFolder
+from ngu.variants import VARIANTS
 
 # Help
 

@@ -41,6 +41,8 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "meta-episodes": {"novelty__episodes_per_memory": 3},
     "rnd-only": {"novelty__episodic": False},
     "no-rnd": {"novelty__lifelong": False},
+    "no-extrinsic": {"env__name": "deep-sea", "env__sea_size": 6, "mixture__extrinsic": False},
+    "random-coin": {"env__name": "random-coin", "env__coin_size": 5, "env__coin_step_cap": 12},
     "random-projection": {"novelty__controllable_states": "random"},
     "burn-in": {"replay__burn_in": 2},
 }

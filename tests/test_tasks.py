@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import gymnasium
 import numpy as np
 import pytest
 import torch
+from conftest import make_tiny_config
 from gymnasium.utils.env_checker import check_env
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from ngu.cli import main
 from ngu.config_reading import with_overrides
 from ngu.envs import DeepSea, DeepSeaEnv, MiniGridLevel, RandomCoin, RandomCoinEnv
 from ngu.envs.deep_sea import right_actions
@@ -20,7 +23,12 @@ from ngu.envs.make import make_environment, single_environment
 from ngu.envs.minigrid_level import ACTIONS, PLANES, check_level, level_names, one_hot
 from ngu.envs.protocol import Step
 from ngu.errors import UserError
+from ngu.metrics import read_metrics
 from ngu.presets import preset
+from ngu.report import record_episode, write_report, write_results_csv
+from ngu.report.results import read_results
+from ngu.runners.local import LocalRunner
+from ngu.training import Training
 
 CPU = torch.device("cpu")
 Batch = DeepSea | RandomCoin
@@ -139,9 +147,10 @@ def test_gymnasium_accepts_the_plain_games(name: str) -> None:
     picture = env.render()
     assert isinstance(picture, np.ndarray)
     assert (picture.dtype, picture.shape[2]) == (np.uint8, 3)
+    while not (outcome := env.step(0))[2] and not outcome[3]:
+        pass
     with pytest.raises(gymnasium.error.ResetNeeded):
-        while True:
-            env.step(0)
+        env.step(0)
 
 
 @pytest.mark.parametrize("name", ["deep-sea", "random-coin"])
@@ -318,3 +327,63 @@ def test_an_environment_settles_where_its_channels_are() -> None:
     batch = GymEnvironments(MiniGridLevel, 1, workers=1, kwargs={"level": "DoorKey-5x5"})
     batch.close()
     assert batch.spec.observation_shape == (24, 7, 7)  # without its attribute the last axis would be taken for channels
+
+
+# Without extrinsic rewards
+
+
+@pytest.mark.parametrize("sees", [True, False])
+def test_without_extrinsic_rewards_the_agent_never_sees_one(sees: bool) -> None:
+    """In a room of 2 x 2 coins are found all the time; metrics tell of them, replay and networks only if they may."""
+    config = make_tiny_config(
+        env__name="random-coin", env__coin_size=2, mixture__extrinsic=sees, network__kernels=(1, 1),
+        novelty__kernels=(1, 1), mixture__epsilon_alpha=0.0,
+    )  # fmt: skip
+    runner = LocalRunner(config, CPU)
+    seen = 0.0
+    for _ in range(40):
+        runner.advance()
+        seen += runner.agent.actors[0].extrinsic.sum().item()
+    told = runner.pop_statistics()
+    stored = runner.agent.replay.state_dict()["extrinsic"]
+    assert told["env/solved"] == told["env/return"] > 0
+    assert (stored.sum().item() > 0) == (seen > 0) == sees
+
+
+# Runs
+
+
+TASKS: dict[str, dict[str, Any]] = {
+    "Deep Sea of size 6": {"env__name": "deep-sea", "env__sea_size": 6},
+    "Random Coin of size 5": {"env__name": "random-coin", "env__coin_size": 5, "env__coin_step_cap": 12},
+    "MiniGrid MultiRoom-N2-S4": {"env__name": "minigrid", "env__level": "MultiRoom-N2-S4", "env__workers": 1},
+}
+
+
+@pytest.mark.parametrize("title", TASKS)
+def test_a_run_is_trained_resumed_reported_recorded_and_evaluated(
+    title: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = make_tiny_config(
+        run__folder=str(tmp_path), run__name="run", run__steps=320, run__tensorboard=False, evaluation__marks=(),
+        evaluation__max_steps=40, mixture__num_mixtures=2, **TASKS[title],
+    )  # fmt: skip
+    run = tmp_path / "run"
+    training = Training.start(config)
+    try:
+        half = training.run(160, show_progress=False)
+        assert 0 <= half.evaluation["eval/exploit/solved"] <= 1
+        training.run(show_progress=False)
+    finally:
+        training.close()
+    told = read_metrics(run / "metrics.jsonl")
+    assert any("env/solved" in row for row in told)
+    page = write_report([run], tmp_path / "page.html").read_text(encoding="utf-8")
+    assert f"Never Give Up on {title}" in page
+    assert "Solved in evaluation" in page
+    assert record_episode(run, tmp_path / "episode.gif", steps=8).stat().st_size > 1000
+    assert main(["eval", str(run), "--episodes", "2"]) == 0
+    assert "solved" in capsys.readouterr().out
+    exported = read_results(write_results_csv(run, tmp_path / "results.csv"))
+    assert exported.world.title == title
+    assert "eval/explore/solved" in exported.names()

@@ -11,6 +11,7 @@ _SMALL: Mapping[str, Any] = {
     "mixture.beta": 0.3,
     "mixture.discount_max": 0.99,
     "mixture.discount_min": 0.99,
+    "mixture.cross_mixture_ratio": 0.5,
     "novelty.embedding_size": 16,
     "novelty.embedding_hidden": 64,
     "novelty.memory_capacity": 1000,
@@ -37,22 +38,35 @@ _SMALL: Mapping[str, Any] = {
     "run.precision": "fp32",
 }
 
+# The diver falls all the time, so that within an episode every cell is new: what tells paths apart is alpha. It may weigh
+# much here, RND learns slowly enough that the Q-network can follow, and the wide kernel keeps the episodic part even.
 DEEP_SEA: Mapping[str, Any] = {
     **_SMALL,
     "env.name": "deep-sea",
     "env.sea_size": 20,
-    "novelty.filters": (),
+    "mixture.num_mixtures": 4,
+    "mixture.beta": 0.1,
+    "novelty.filters": (),  # one bright pixel: its place is all there is to see
     "novelty.kernels": (),
     "novelty.strides": (),
+    "novelty.kernel_epsilon": 1.0,
+    "novelty.rescale_partial": True,
+    "novelty.max_modulation": 20.0,
+    "novelty.modulator_decay": 0.99,
+    "novelty.rnd_learning_rate": 1e-4,
+    "novelty.rnd_normalise": False,  # a pixel that is rarely bright would be blown up to the clip for good
+    "novelty.train_frames": 20,  # all of an episode: its last five steps see the lowest rows alone
     "network.filters": (),
     "network.kernels": (),
     "network.strides": (),
+    "learner.replay_ratio": 8.0,
+    "learner.target_period": 20,  # values go back one step of an unlikely path with each copy
     "evaluation.num_envs": 8,
     "evaluation.max_steps": 20,
-    "evaluation.period": 50_000,
-    "run.steps": 1_000_000,
+    "evaluation.period": 20_000,
+    "run.steps": 400_000,
     "run.log_period": 10_000,
-    "run.checkpoint_period": 500_000,
+    "run.checkpoint_period": 200_000,
 }
 
 RANDOM_COIN: Mapping[str, Any] = {

@@ -24,7 +24,7 @@ class Variant:
     """Dotted name of a setting -> its value."""
 
 
-_SINGLE = {"mixture.num_mixtures": 1}
+_SINGLE = {"mixture.num_mixtures": 1, "mixture.cross_mixture_ratio": 0.0}
 _NO_RND = {"novelty.lifelong": False}
 _NO_EXTRINSIC = {"mixture.extrinsic": False}
 _RND_ALONE = {"novelty.episodic": False, "novelty.lifelong": True}

@@ -129,10 +129,10 @@ def _spelt_out(token: str) -> str:
 def _base(line: CommandLine) -> Config:
     """Preset, variant and file."""
     name = line.positionals[0] if line.positionals else _DEFAULT_PRESET
-    # Settings that a variant needs on some presets: they have to be there when preset and variant are put together.
+    # What some variants need on some presets has to be there when the two are put together.
     needed = {"env.num_envs": "env.num-envs", "mixture.num_mixtures": "mixture.num-mixtures"}
-    given = {field: int(line.value(option, "")) for field, option in needed.items() if option in line.options}
-    base = preset(name, line.value("variant", "ngu"), given)
+    given = {field: int(line.value(option, "0")) for field, option in needed.items() if option in line.options}
+    base = preset(name, line.value("variant", "ngu"), {field: value for field, value in given.items() if value > 0})
     if "config" not in line.options:
         return base
     path = Path(line.value("config", "")).expanduser()
