@@ -38,8 +38,8 @@ _SMALL: Mapping[str, Any] = {
     "run.precision": "fp32",
 }
 
-# The diver falls all the time, so that within an episode every cell is new: what tells paths apart is alpha. It may weigh
-# much here, RND learns slowly enough that the Q-network can follow, and the wide kernel keeps the episodic part even.
+# The diver falls all the time, so that within an episode every cell is new: what tells paths apart is alpha. It may
+# weigh much here, RND learns slowly, so that the Q-network can follow; the wide kernel keeps the episodic part even.
 DEEP_SEA: Mapping[str, Any] = {
     **_SMALL,
     "env.name": "deep-sea",
