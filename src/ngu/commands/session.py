@@ -55,10 +55,9 @@ def _final_coverage(policy: str, found: Mapping[str, float]) -> str:
 
 
 def _final_score(policy: str, found: Mapping[str, float]) -> str:
-    score = found.get("score", found.get("return"))
-    if score is None:
+    if "score" not in found and "solved" not in found:
         return ""
-    parts = [f"{score:,.6g}"]
+    parts = [f"{found.get('score', found.get('return', 0.0)):,.6g}"]
     if "solved" in found:
         parts.append(f"solved {found['solved']:.1%}")
     if "human_normalised" in found:
