@@ -128,7 +128,7 @@ def test_hand_crafted_states_go_through_graphs(monkeypatch: pytest.MonkeyPatch) 
     for graphs in (True, False):
         runner = make_runner(
             graphs=graphs, monkeypatch=monkeypatch, env__name="gym", env__id="gym_factories:test/Walk-v0",
-            env__workers=2, novelty__controllable_states="hand-crafted", novelty__episodes_per_memory=2,
+            env__workers=2, novelty__controllable_states="hand-crafted", novelty__memory_episodes=2,
             replay__min_sequences=190, evaluation__marks=(),
         )  # fmt: skip
         try:

@@ -66,7 +66,7 @@ class Twin:
         s = self.settings
         constants = Constants(s.neighbours, s.pseudo_count, s.kernel_epsilon, s.cluster_distance, s.max_similarity)
         for env, begins in enumerate(first):
-            if begins and self.episodes[env] % s.episodes_per_memory == 0:
+            if begins and self.episodes[env] % s.memory_episodes == 0:
                 self.memories[env] = []
             self.episodes[env] += begins
         near = [neighbour_distances(m, state, s.neighbours) for m, state in zip(self.memories, states, strict=True)]
@@ -82,15 +82,15 @@ class Twin:
     seed=st.integers(0, 2**31),
     envs=st.integers(1, 3),
     capacity=st.sampled_from([4, 50]),
-    episodes_per_memory=st.sampled_from([1, 3]),
+    memory_episodes=st.sampled_from([1, 3]),
     lifelong=st.booleans(),
 )
 @settings(max_examples=25)
 def test_the_reward_of_a_walk_equals_its_twin(
-    seed: int, envs: int, capacity: int, episodes_per_memory: int, lifelong: bool
+    seed: int, envs: int, capacity: int, memory_episodes: int, lifelong: bool
 ) -> None:
     """Whole steps on a grid: places are met again and again, so that many distances are exactly 0."""
-    changes: dict[str, Any] = {"memory_capacity": capacity, "episodes_per_memory": episodes_per_memory}
+    changes: dict[str, Any] = {"memory_capacity": capacity, "memory_episodes": memory_episodes}
     intrinsic = make(envs, seed % 1000, lifelong=lifelong, **changes)
     twin = Twin(envs, intrinsic.config)
     random = torch.Generator().manual_seed(seed)
@@ -230,7 +230,7 @@ MONTEZUMA: dict[str, Any] = {
     "mixture.num_mixtures": 2,
     "novelty.filters": (4, 4, 4),
     "novelty.memory_capacity": 200,
-    "novelty.episodes_per_memory": 3,
+    "novelty.memory_episodes": 3,
     "network.filters": (4, 4, 4),
     "network.torso_size": 16,
     "network.lstm_size": 16,

@@ -85,7 +85,7 @@ ATARI_TABLE = {
 # The running text, and decisions that stand in the docs: for both, for the Disco Maze, for Atari.
 TEXT = {
     "last 5 frames (App. A)": ("novelty.train_frames", 5),
-    "episodes without wiping the memory (App. F.5)": ("novelty.episodes_per_memory", 1),
+    "episodes without wiping the memory (App. F.5)": ("novelty.memory_episodes", 1),
     "priority 0.9 max + 0.1 mean (R2D2)": ("replay.priority_max_share", 0.9),
     "importance exponent (R2D2)": ("replay.importance_exponent", 0.6),
     "no burn-in (App. A)": ("replay.burn_in", 0),

@@ -148,8 +148,8 @@ class NoveltyConfig:
     """Layers of f and of RND's networks for vector observations."""
     memory_capacity: int = 5000
     """Slots of each environment's episodic memory; when full, the oldest entry goes first."""
-    episodes_per_memory: int = 1
-    """The memory is wiped after this many episodes (the paper's meta-episode when above 1)."""
+    memory_episodes: int = 1
+    """Episodes of a meta-episode: an environment's memory is wiped, and takes the newest f, every so many episodes."""
     neighbours: int = 10
     """k, the number of nearest neighbours."""
     kernel_epsilon: float = 1e-2
@@ -184,7 +184,7 @@ class NoveltyConfig:
     def __post_init__(self) -> None:
         for name in (
             "embedding_size", "embedding_hidden", "embedding_snapshots", "memory_capacity", "neighbours", "rnd_size",
-            "train_frames", "episodes_per_memory",
+            "train_frames", "memory_episodes",
         ):  # fmt: skip
             _require(getattr(self, name) >= 1, f"novelty.{name} is {getattr(self, name)}; set it to 1 or more.")
         for name in (
