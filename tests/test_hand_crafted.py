@@ -328,6 +328,10 @@ def test_a_run_trains_is_saved_and_resumed(run: Path) -> None:
         "env/rooms",
         "eval/explore/rooms",
         "eval/exploit/score",
+        "env/score/episode_1",
+        "env/rooms/episode_1",
+        "eval/exploit/score/episode_3",
+        "eval/explore/rooms/episode_2",
         "loss/rnd",
         "novelty/episodic",
     } <= names
@@ -346,10 +350,16 @@ def test_it_is_evaluated_recorded_and_reported(run: Path, capsys: pytest.Capture
     policies = json.loads(capsys.readouterr().out)["policies"]
     for policy in ("explore", "exploit"):
         assert policies[policy].keys() == {"score", "rooms", "return", "length", "human_normalised"}
+        for place in (1, 2, 3):
+            assert policies[f"{policy}, episode {place}"].keys() == {"score", "rooms", "return", "length"}
+            assert policies[f"{policy}, episode {place}"]["length"] == 8
     assert main(["record", str(run), "--steps", "12", "--out", str(tmp_path / "film.gif")]) == 0
     assert (tmp_path / "film.gif").stat().st_size > 0
     assert main(["report", str(run), "--out", str(tmp_path / "page.html")]) == 0
-    assert "hand-crafted" in (tmp_path / "page.html").read_text(encoding="utf-8")
+    page = (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert "hand-crafted" in page
+    assert "Rooms by the episode" in page
+    assert "Measured by the environment" not in page
 
 
 def test_it_is_loaded_and_asked(run: Path) -> None:

@@ -365,7 +365,7 @@ class EvaluationConfig:
     """Policies beta_0 and beta_{N-1} on environments of their own."""
 
     num_envs: int = 128
-    """Episodes per evaluation, all at the same time."""
+    """Episodes of each policy in an evaluation (meta-episodes with novelty.memory_episodes), all at the same time."""
     epsilon: float = 0.0
     """The evaluated policies are epsilon-greedy with this epsilon."""
     max_steps: int = 100

@@ -98,6 +98,17 @@ def measuring_rooms(config: Config) -> Config:
     return config
 
 
+def cut_after(config: Config, steps: int) -> Config:
+    """The same environments, whose episodes are truncated after so many steps; Gymnasium's have their own limit."""
+    from ngu.envs.atari_game import FRAME_SKIP
+
+    if config.env.name == "atari":
+        return with_overrides(config, {"env.max_frames": min(config.env.max_frames, FRAME_SKIP * steps)})
+    if config.env.name == "disco-maze":
+        return with_overrides(config, {"env.maze_step_cap": min(config.env.maze_step_cap or steps, steps)})
+    return config
+
+
 def cores() -> int:
     """The cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

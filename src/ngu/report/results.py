@@ -42,7 +42,7 @@ EXPORTED = (
     "env/coverage",
     "env/score*",
     "env/rooms*",
-    "env/episode_length",
+    "env/episode_length*",
     "novelty/reward",
     "novelty/episodic",
     "novelty/alpha",
