@@ -19,6 +19,7 @@ from ngu.host_replay import RowCarrier
 from ngu.hosted import HostedSteps
 from ngu.networks import AgentInput, QNetwork
 from ngu.novelty.model import NoveltyModel
+from ngu.novelty.probe import LinearProbe, pop_errors
 from ngu.novelty.reward import IntrinsicReward
 from ngu.precision import autocast, in_full
 from ngu.randomness import restore_generator
@@ -53,6 +54,7 @@ class Actor:
         objective: Objective | None = None,
         precision: Precision = "fp32",
         streams: slice = slice(None),
+        probe: LinearProbe | None = None,
     ) -> None:
         """`objective` is what TD errors are measured by; a replay needs it. `streams` are replay's for this actor."""
         self.env = env
@@ -64,6 +66,7 @@ class Actor:
         self.replay = replay
         self.objective = objective
         self.streams = streams
+        self.probe = probe
         self.precision: Precision = precision
         self.device = mixture.device
         envs = env.num_envs
@@ -166,6 +169,8 @@ class Actor:
         measured = self._controllable_state(step) if self.novelty.config.hand_crafted else None
         parts = self.novelty.parts(step.observation, first, step.terminated, measured)
         self._count(step, parts.reward, parts.alpha, parts.episodic, parts.error)
+        if self.probe is not None and parts.state is not None:
+            self.probe.observe(parts.state, step.info)
         # Chosen, not multiplied: 0 times a NaN of the last episode would be NaN in this one.
         fresh = first.unsqueeze(1)
         self.state.hidden.copy_(torch.where(fresh, 0.0, self.state.hidden))
@@ -249,6 +254,7 @@ class Actor:
             "hidden": self.state.hidden,
             "cell": self.state.cell,
             **{name: getattr(self, name) for name in _TENSORS},
+            **({"probe": self.probe.state_dict()} if self.probe is not None else {}),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -260,14 +266,17 @@ class Actor:
         self.state.cell.copy_(state["cell"])
         for name in _TENSORS:
             getattr(self, name).copy_(state[name])
+        if self.probe is not None:
+            self.probe.load_state_dict(state["probe"])
 
 
 def pop_statistics(actors: Sequence[Actor]) -> dict[str, float]:
-    """Means over actors since the last call, as metrics; one transfer from the device."""
+    """Means over actors since the last call, as metrics; one transfer from the device, and one if there are probes."""
     sums = torch.stack([actor.sums for actor in actors]).sum(0)
     for actor in actors:
         actor.sums.zero_()
-    return means_of(sums, actors[0].env.spec, actors[0].subsets)
+    probes = [actor.probe for actor in actors if actor.probe is not None]
+    return means_of(sums, actors[0].env.spec, actors[0].subsets) | (pop_errors(probes) if probes else {})
 
 
 def subset_names(num_mixtures: int, memory_episodes: int) -> list[str]:

@@ -213,6 +213,19 @@ class NoveltyConfig:
 
 
 @dataclass(frozen=True)
+class ProbeConfig:
+    """Linear probes: how well the agent's place can be read off the embedding f, learned beside the agent."""
+
+    enabled: bool = False
+    """Train probes on the actors' steps and tell their errors. The environments must say where the agent is."""
+    learning_rate: float = 1e-2
+    """Adam's rate for the probes."""
+
+    def __post_init__(self) -> None:
+        _require(self.learning_rate > 0, f"probe.learning_rate is {self.learning_rate}; set it above 0.")
+
+
+@dataclass(frozen=True)
 class NetworkConfig:
     """The recurrent dueling Q-network."""
 
@@ -473,6 +486,7 @@ class Config:
     env: EnvConfig = field(default_factory=EnvConfig)
     mixture: MixtureConfig = field(default_factory=MixtureConfig)
     novelty: NoveltyConfig = field(default_factory=NoveltyConfig)
+    probe: ProbeConfig = field(default_factory=ProbeConfig)
     network: NetworkConfig = field(default_factory=NetworkConfig)
     replay: ReplayConfig = field(default_factory=ReplayConfig)
     learner: LearnerConfig = field(default_factory=LearnerConfig)
@@ -493,6 +507,15 @@ class Config:
             self.mixture.num_mixtures <= envs,
             f"mixture.num_mixtures ({self.mixture.num_mixtures}) is more than env.num_envs ({envs}), so some policies "
             "would never act; use as many environments as policies, or more.",
+        )
+        _require(
+            not self.probe.enabled or (self.novelty.episodic and not self.novelty.hand_crafted),
+            "probe.enabled needs an embedding f to look at; set novelty.episodic, and novelty.controllable_states to "
+            "learned or random, or leave probes off.",
+        )
+        _require(
+            not self.probe.enabled or self.run.runner == "local",
+            f"probe.enabled needs run.runner local, not {self.run.runner}; leave probes off on a cluster.",
         )
         most_sequences = envs * ((slots - 1 - trace) // self.replay.period + 1)
         _require(

@@ -32,6 +32,7 @@ def make_environment(config: Config, num_envs: int, device: torch.device, share:
             pool=env.maze_pool,
             device=device,
             compile_kernels=config.run.compile and device.type == "cuda",
+            tell_position=config.probe.enabled,
         )
     if in_emulator_threads(config):
         from ngu.envs.atari import AtariVector
@@ -48,7 +49,8 @@ def make_environment(config: Config, num_envs: int, device: torch.device, share:
         from ngu.envs.atari_games import check_game
 
         settings = {"game": check_game(env.game), "noops": env.noops, "max_frames": env.max_frames}
-        factory = GymFactory(AtariGame, {**settings, "hand_crafted": hand_crafted})
+        told = {"hand_crafted": hand_crafted, "tell_position": config.probe.enabled}
+        factory = GymFactory(AtariGame, {**settings, **told})
     elif env.id:
         factory = GymFactory(env.id)
     else:
@@ -65,6 +67,12 @@ def make_environment(config: Config, num_envs: int, device: torch.device, share:
         raise UserError(
             f"the environment {env.id} has no hand-crafted controllable state; name the measurements that make it up "
             f"in its attribute controllable_state, or {_OTHERWISE}."
+        )
+    if config.probe.enabled and not (batch.spec.probed_position or batch.spec.probed_room):
+        batch.close()
+        raise UserError(
+            f"there is nothing to probe f for: {env.id or env.game} does not say where the agent is; name measurements "
+            "in its attribute probed_position, or leave probe.enabled off."
         )
     return batch
 
@@ -84,8 +92,9 @@ def _check_hand_crafted_state(env: EnvConfig) -> None:
 
 
 def in_emulator_threads(config: Config) -> bool:
-    """Atari in the emulator's own threads, which do not read the memory that hand-crafted states are made of."""
-    return config.env.name == "atari" and config.env.backend == "vector" and not config.novelty.hand_crafted
+    """Atari in the emulator's own threads, which do not read the console's memory, where places and states stand."""
+    reads_memory = config.novelty.hand_crafted or config.probe.enabled
+    return config.env.name == "atari" and config.env.backend == "vector" and not reads_memory
 
 
 def measuring_rooms(config: Config) -> Config:

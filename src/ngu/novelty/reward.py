@@ -34,6 +34,8 @@ class NoveltyParts:
     """Before the clip."""
     error: Tensor
     """RND's error."""
+    state: Tensor | None
+    """[E, p] controllable states as they went into memory; None where there is none."""
 
 
 class IntrinsicReward:
@@ -148,7 +150,7 @@ class IntrinsicReward:
             if self.rnd is not None:
                 with self._rnd_branch.fork():
                     error = self.rnd.error(observation)
-            episodic = self._episodic(observation, wiped, controllable_state)
+            episodic, state = self._episodic(observation, wiped, controllable_state)
         if self.rnd is not None:
             self._rnd_branch.join()
             self.moments.update(error)
@@ -164,7 +166,7 @@ class IntrinsicReward:
             reward = torch.zeros_like(error)
         # Nothing led to an episode's first observation, and an empty memory would pay 1 / c.
         reward = torch.where(first if terminated is None else first | terminated, 0.0, reward)
-        return NoveltyParts(torch.nan_to_num(reward, 0.0, 0.0, 0.0), episodic, alpha, error)
+        return NoveltyParts(torch.nan_to_num(reward, 0.0, 0.0, 0.0), episodic, alpha, error, state)
 
     def _check(self, state: Tensor | None) -> None:
         """Refuses a controllable state that is missing, of another shape, or of no use."""
@@ -206,9 +208,10 @@ class IntrinsicReward:
         self.episodes.add_(first.to(torch.int64))
         return wiped
 
-    def _episodic(self, observation: Tensor, wiped: Tensor, state: Tensor | None) -> Tensor:
+    def _episodic(self, observation: Tensor, wiped: Tensor, state: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        """The episodic part, and the controllable states that were remembered."""
         if self.memory is None:
-            return torch.zeros(self.num_envs, device=observation.device)
+            return torch.zeros(self.num_envs, device=observation.device), None
         self.memory.wipe(wiped)
         slot = self._only
         if self.snapshots is not None:
@@ -219,7 +222,7 @@ class IntrinsicReward:
         distance = search_nearest(state, self.memory.entries, self.memory.filled, self.kernel.neighbours)
         mean_distance = self.scale.update(distance, slot)
         self.memory.append(state)
-        return episodic_reward(distance, mean_distance, self.kernel)
+        return episodic_reward(distance, mean_distance, self.kernel), state
 
     def train(
         self, observation: Tensor, action: Tensor, next_observation: Tensor, valid: Tensor | None = None

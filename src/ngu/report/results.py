@@ -48,6 +48,7 @@ EXPORTED = (
     "novelty/alpha",
     "inverse/accuracy",
     "inverse/majority",
+    "probe/*",
     "loss/retrace",
     "loss/inverse",
     "loss/rnd",
