@@ -145,6 +145,26 @@ def test_hand_crafted_states_go_through_graphs(monkeypatch: pytest.MonkeyPatch) 
     assert_close(states[0], states[1])
 
 
+def test_probes_go_through_graphs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Recorded graphs or not, the same probe and the same places in meta-episodes."""
+    states = []
+    for graphs in (True, False):
+        runner = make_runner(
+            graphs=graphs, monkeypatch=monkeypatch, probe__enabled=True, novelty__memory_episodes=3,
+            replay__min_sequences=190,
+        )  # fmt: skip
+        for _ in range(60):
+            runner.advance()
+        (actor,) = runner.agent.actors
+        assert (actor._step._graph is not None) == graphs
+        assert actor.probe is not None
+        states.append(tensors({"probe": actor.probe.state_dict(), "sums": actor.sums}))
+        metrics = runner.pop_statistics()
+        assert metrics["probe/position/squared_error"] > 0
+        assert metrics["env/episodes/episode_3"] > 0
+    assert_close(states[0], states[1])
+
+
 def on(device: torch.device, batch: Batch) -> Batch:
     """A copy of a batch on another device."""
 

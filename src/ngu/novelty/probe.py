@@ -23,13 +23,15 @@ from ngu.optimiser import GuardedAdam
 
 _MEMORY_OF_INPUTS = 0.99
 """Per acting step, how much of the running mean and deviation of f(x) is kept: f is renewed from time to time."""
+_LARGEST_INPUT = 5.0
+"""Standardised inputs are cut here: the first states of a renewed f may lie far outside of what the old one gave."""
 
 
 class LinearProbe:
     """Predicts `spec.probed_position`, P numbers, and `spec.probed_room`, one of R, from f(x), [E, p].
 
-    With z = (f(x) - mean) / deviation, and y the position standardised in the same way, the loss is the sum over the
-    E environments of |W z + b - y|^2 - log softmax(V z + c)[room]. All of it starts at 0: it is convex.
+    With z = (f(x) - mean) / deviation, cut to [-5, 5], and y the position standardised in the same way, the loss is the
+    sum over the E environments of |W z + b - y|^2 - log softmax(V z + c)[room]. All weights start at 0.
     """
 
     def __init__(
@@ -63,7 +65,7 @@ class LinearProbe:
             room = torch.where(valid, room, 0)
         self.inputs.update(state, valid)
         self.targets.update(position, valid)
-        seen = standardised(state, self.inputs, valid)
+        seen = standardised(state, self.inputs, valid).clamp(-_LARGEST_INPUT, _LARGEST_INPUT)
         aim = standardised(position, self.targets, valid)
         with torch.enable_grad():
             told = torch.addmm(self.bias, seen, self.weight)
