@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from test_actor import SCRIPT, Stage
 from test_evaluator import evaluate, sensitive, trained
 from toy_environments import reward_at
 
+from ngu.actor import episode_names
 from ngu.envs import DiscoMaze
 from ngu.evaluator import Evaluator
 from ngu.metrics import by_policy, explain
@@ -76,6 +78,14 @@ def test_a_reset_of_all_environments_begins_new_meta_episodes() -> None:
     stage.actor.reset(1)
     assert novelty.place.tolist() == [0, 0]
     assert novelty.memory.filled.tolist() == [1, 1]
+
+
+def test_the_episodes_of_very_long_meta_episodes_are_told_together() -> None:
+    """A memory that is practically never wiped costs no sums for each of its episodes."""
+    assert episode_names(10)[-1] == "/episode_10"
+    stage = Stage(novelty__memory_episodes=10**6).play(20)
+    assert len(stage.actor.sums) == 3
+    assert not [name for name in stage.actor.pop_statistics() if re.search(r"/episode_\d+$", name)]
 
 
 @pytest.mark.parametrize("episodic", [True, False])

@@ -30,6 +30,8 @@ _PER_STEP = ("novelty/reward", "novelty/alpha", "novelty/episodic", "novelty/rnd
 _PER_EPISODE = ("env/return", "env/episode_length")
 _BY_SUBSET = ("novelty/reward", "actor/q_max")
 """Of the means over steps, those that are also told for each of the other subsets of steps."""
+_MOST_PLACES = 10
+"""The episodes of longer meta-episodes are told together: each place has a row of sums, and every step adds to all."""
 _TENSORS = (
     "observation", "previous_action", "extrinsic", "intrinsic", "q", "action", "behaviour", "taken", "alpha",
     "episode_return", "episode_length", "sums",
@@ -290,8 +292,9 @@ def subset_names(num_mixtures: int, memory_episodes: int) -> list[str]:
 
 
 def episode_names(memory_episodes: int) -> list[str]:
-    """The episodes of a meta-episode, as ends of metrics' names; none where it has but one."""
-    return [f"/episode_{place}" for place in range(1, memory_episodes + 1)] if memory_episodes > 1 else []
+    """The episodes of a meta-episode, as ends of metrics' names; none where it has but one, or too many to be told."""
+    told = 1 < memory_episodes <= _MOST_PLACES
+    return [f"/episode_{place}" for place in range(1, memory_episodes + 1)] if told else []
 
 
 def means_of(all_sums: Tensor, spec: EnvironmentSpec, subsets: Sequence[str]) -> dict[str, float]:
