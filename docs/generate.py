@@ -29,6 +29,8 @@ METRIC_GROUPS = {
     "env": "Episodes that the actors played, with their exploration epsilon. Not measured where none ended. On Atari "
     "and Gymnasium environments `env/restarts` is there, too, and the names in an environment's `measurements`.",
     "novelty": "The intrinsic reward, as the actors computed it.",
+    "probe": "How well f tells where the agent is, with `probe.enabled`: errors before training on a step, mean over "
+    "the steps collected, in the environment's own units (cells of a maze, pixels of a game).",
     "actor": "The actors' own networks.",
     "loss": "What the optimisers minimise. Losses are summed over the batch, so they grow with its size.",
     "inverse": "How well f and h tell which action was taken.",

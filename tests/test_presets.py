@@ -87,7 +87,7 @@ ATARI_TABLE = {
 # The running text, and decisions that stand in the docs: for both, for the Disco Maze, for Atari.
 TEXT = {
     "last 5 frames (App. A)": ("novelty.train_frames", 5),
-    "episodes without wiping the memory (App. F.5)": ("novelty.episodes_per_memory", 1),
+    "episodes without wiping the memory (App. F.5)": ("novelty.memory_episodes", 1),
     "priority 0.9 max + 0.1 mean (R2D2)": ("replay.priority_max_share", 0.9),
     "importance exponent (R2D2)": ("replay.importance_exponent", 0.6),
     "no burn-in (App. A)": ("replay.burn_in", 0),
@@ -252,7 +252,7 @@ def test_the_variants_are_what_the_paper_ran() -> None:
     assert agent("hand-crafted-no-rnd") == (1, 0.3, True, True, False, "hand-crafted")
     assert agent("hand-crafted-no-extrinsic") == (1, 0.3, False, True, True, "hand-crafted")
     assert [preset("atari", f"ngu-n{count}").mixture.num_mixtures for count in (2, 8, 16)] == [2, 8, 16]
-    assert [preset("atari", f"hand-crafted{end}").novelty.episodes_per_memory for end in ("", "-no-rnd")] == [3, 3]
+    assert [preset("atari", f"hand-crafted{end}").novelty.memory_episodes for end in ("", "-no-rnd")] == [3, 3]
     assert preset("disco-maze").mixture.num_mixtures == 1
 
 

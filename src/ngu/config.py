@@ -167,8 +167,8 @@ class NoveltyConfig:
     """Layers of f and of RND's networks for vector observations."""
     memory_capacity: int = 5000
     """Slots of each environment's episodic memory; when full, the oldest entry goes first."""
-    episodes_per_memory: int = 1
-    """The memory is wiped after this many episodes (the paper's meta-episode when above 1)."""
+    memory_episodes: int = 1
+    """Episodes of a meta-episode: an environment's memory is wiped, and takes the newest f, every so many episodes."""
     neighbours: int = 10
     """k, the number of nearest neighbours."""
     kernel_epsilon: float = 1e-2
@@ -203,7 +203,7 @@ class NoveltyConfig:
     def __post_init__(self) -> None:
         for name in (
             "embedding_size", "embedding_hidden", "embedding_snapshots", "memory_capacity", "neighbours", "rnd_size",
-            "train_frames", "episodes_per_memory",
+            "train_frames", "memory_episodes",
         ):  # fmt: skip
             _require(getattr(self, name) >= 1, f"novelty.{name} is {getattr(self, name)}; set it to 1 or more.")
         for name in (
@@ -229,6 +229,19 @@ class NoveltyConfig:
     def hand_crafted(self) -> bool:
         """The episodic memory holds states that the environments measure; there is no f."""
         return self.episodic and self.controllable_states == "hand-crafted"
+
+
+@dataclass(frozen=True)
+class ProbeConfig:
+    """Linear probes: how well the agent's place can be read off the embedding f, learned beside the agent."""
+
+    enabled: bool = False
+    """Train probes on the actors' steps and tell their errors. The environments must say where the agent is."""
+    learning_rate: float = 1e-2
+    """Adam's rate for the probes."""
+
+    def __post_init__(self) -> None:
+        _require(self.learning_rate > 0, f"probe.learning_rate is {self.learning_rate}; set it above 0.")
 
 
 @dataclass(frozen=True)
@@ -384,7 +397,7 @@ class EvaluationConfig:
     """Policies beta_0 and beta_{N-1} on environments of their own."""
 
     num_envs: int = 128
-    """Episodes per evaluation, all at the same time."""
+    """Episodes of each policy in an evaluation (meta-episodes with novelty.memory_episodes), all at the same time."""
     epsilon: float = 0.0
     """The evaluated policies are epsilon-greedy with this epsilon."""
     max_steps: int = 100
@@ -492,6 +505,7 @@ class Config:
     env: EnvConfig = field(default_factory=EnvConfig)
     mixture: MixtureConfig = field(default_factory=MixtureConfig)
     novelty: NoveltyConfig = field(default_factory=NoveltyConfig)
+    probe: ProbeConfig = field(default_factory=ProbeConfig)
     network: NetworkConfig = field(default_factory=NetworkConfig)
     replay: ReplayConfig = field(default_factory=ReplayConfig)
     learner: LearnerConfig = field(default_factory=LearnerConfig)
@@ -512,6 +526,15 @@ class Config:
             self.mixture.num_mixtures <= envs,
             f"mixture.num_mixtures ({self.mixture.num_mixtures}) is more than env.num_envs ({envs}), so some policies "
             "would never act; use as many environments as policies, or more.",
+        )
+        _require(
+            not self.probe.enabled or (self.novelty.episodic and not self.novelty.hand_crafted),
+            "probe.enabled needs an embedding f to look at; set novelty.episodic, and novelty.controllable_states to "
+            "learned or random, or leave probes off.",
+        )
+        _require(
+            not self.probe.enabled or self.run.runner == "local",
+            f"probe.enabled needs run.runner local, not {self.run.runner}; leave probes off on a cluster.",
         )
         most_sequences = envs * ((slots - 1 - trace) // self.replay.period + 1)
         _require(

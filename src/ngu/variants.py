@@ -28,7 +28,7 @@ _SINGLE = {"mixture.num_mixtures": 1, "mixture.cross_mixture_ratio": 0.0}
 _NO_RND = {"novelty.lifelong": False}
 _NO_EXTRINSIC = {"mixture.extrinsic": False}
 _RND_ALONE = {"novelty.episodic": False, "novelty.lifelong": True}
-_HAND_CRAFTED = {**_SINGLE, "novelty.controllable_states": "hand-crafted", "novelty.episodes_per_memory": 3}
+_HAND_CRAFTED = {**_SINGLE, "novelty.controllable_states": "hand-crafted", "novelty.memory_episodes": 3}
 
 
 def _policies(count: int) -> Variant:
@@ -113,7 +113,7 @@ VARIANTS: Mapping[str, Variant] = {
     "meta-3": Variant(
         "memory over 3 episodes",
         "The episodic memory is wiped after every third episode (App. F.5).",
-        {"novelty.episodes_per_memory": 3},
+        {"novelty.memory_episodes": 3},
     ),
     "hand-crafted": Variant(
         "hand-crafted states",

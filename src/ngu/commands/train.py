@@ -20,6 +20,7 @@ from ngu.config import (
     MixtureConfig,
     NetworkConfig,
     NoveltyConfig,
+    ProbeConfig,
     RayConfig,
     ReplayConfig,
     RunConfig,
@@ -71,6 +72,7 @@ class Train:
     env: EnvConfig = dataclasses.field(default_factory=EnvConfig)
     mixture: MixtureConfig = dataclasses.field(default_factory=MixtureConfig)
     novelty: NoveltyConfig = dataclasses.field(default_factory=NoveltyConfig)
+    probe: ProbeConfig = dataclasses.field(default_factory=ProbeConfig)
     network: NetworkConfig = dataclasses.field(default_factory=NetworkConfig)
     replay: ReplayConfig = dataclasses.field(default_factory=ReplayConfig)
     learner: LearnerConfig = dataclasses.field(default_factory=LearnerConfig)

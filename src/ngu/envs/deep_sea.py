@@ -27,7 +27,7 @@ MOVE_COST = 0.01
 MEASUREMENTS = ("solved", "row", "column")
 """Whether the episode has found the treasure, and where the diver is."""
 PLACE = ("row", "column")
-"""The hand-crafted controllable state."""
+"""The hand-crafted controllable state, and what f can be probed for."""
 
 
 def check_sea(size: int, seed: int) -> None:
@@ -64,6 +64,7 @@ class DeepSea(DeviceBatch):
             max_episode_steps=size,
             measurements=MEASUREMENTS,
             controllable_state=PLACE,
+            probed_position=PLACE,
         )
         super().__init__(num_envs, spec, device)
         self.size = size

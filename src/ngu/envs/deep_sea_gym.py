@@ -32,6 +32,7 @@ class DeepSeaEnv(gymnasium.Env[NDArray[np.uint8], np.int64]):
     metadata: dict[str, Any] = {"render_modes": ["rgb_array"], "render_fps": 8}  # noqa: RUF012
     measurements = MEASUREMENTS
     controllable_state = PLACE
+    probed_position = PLACE
     pixels_per_cell = 8
 
     def __init__(self, size: int = 20, sea_seed: int = 42, render_mode: str | None = None) -> None:

@@ -55,6 +55,10 @@ class Interface:
     """The names that the environment puts into `info` after every reset and step."""
     controllable_state: tuple[str, ...] = ()
     """Those of them that make up a hand-crafted controllable state."""
+    probed_position: tuple[str, ...] = ()
+    """Those of them that say where the agent is."""
+    probed_room: tuple[str, int] | None = None
+    """The one of them that says in which of how many rooms it is."""
 
     @classmethod
     def from_plain(cls, fields: Mapping[str, Any]) -> Interface:
@@ -100,6 +104,8 @@ class Interface:
             max_episode_steps=self.max_episode_steps,
             measurements=self.all_measurements,
             controllable_state=self.controllable_state,
+            probed_position=self.probed_position,
+            probed_room=self.probed_room,
         )
 
 
@@ -123,7 +129,9 @@ def read_interface(env: Env) -> Interface:
         first_action=first_action,
         max_episode_steps=_read_longest_episode(env),
         measurements=measurements,
-        controllable_state=_read_controllable_state(env, measurements),
+        controllable_state=_read_measured(env, "controllable_state", measurements),
+        probed_position=_read_measured(env, "probed_position", measurements),
+        probed_room=_read_room(env, measurements),
     )
 
 
@@ -204,15 +212,29 @@ def _read_names(env: Env, attribute: str) -> tuple[str, ...]:
     return tuple(names) if holds_names else ()
 
 
-def _read_controllable_state(env: Env, measurements: tuple[str, ...]) -> tuple[str, ...]:
-    """The names in the environment's attribute `controllable_state`, all of which it must measure."""
-    names = _read_names(env, "controllable_state")
+def _read_measured(env: Env, attribute: str, measurements: tuple[str, ...]) -> tuple[str, ...]:
+    """The names in an attribute of the environment, all of which it must measure."""
+    names = _read_names(env, attribute)
     for name in names:
         if name not in measurements:
             raise UserError(
-                f"the environment's controllable_state names {name!r}, which its measurements do not; add it to them."
+                f"the environment's {attribute} names {name!r}, which its measurements do not; add it to them."
             )
     return names
+
+
+def _read_room(env: Env, measurements: tuple[str, ...]) -> tuple[str, int] | None:
+    """The measurement that says which room the agent is in, and how many there are, from `probed_room`."""
+    given = env.get_wrapper_attr("probed_room") if env.has_wrapper_attr("probed_room") else None
+    if given is None:
+        return None
+    name, count = given if isinstance(given, list | tuple) and len(given) == 2 else (None, None)
+    if name not in measurements or not isinstance(count, int) or count < 1:
+        raise UserError(
+            f"the environment's probed_room is {given!r}; give the name of one of its measurements and how many rooms "
+            "there are, such as ('room', 24)."
+        )
+    return name, count
 
 
 class GymFactory:

@@ -36,6 +36,7 @@ def make_environment(config: Config, num_envs: int, device: torch.device, share:
             pool=env.maze_pool,
             device=device,
             compile_kernels=config.run.compile and device.type == "cuda",
+            tell_position=config.probe.enabled,
         )
     if env.name == "deep-sea":
         from ngu.envs.deep_sea import DeepSea
@@ -61,12 +62,18 @@ def make_environment(config: Config, num_envs: int, device: torch.device, share:
         timeout=env.worker_timeout,
         max_restarts=env.max_restarts,
     )
+    name = {"atari": env.game, "minigrid": env.level}.get(env.name, env.id)
     if hand_crafted and not batch.spec.controllable_state:  # only an environment that was made can say
         batch.close()
-        name = env.level if env.name == "minigrid" else env.id
         raise UserError(
             f"the environment {name} has no hand-crafted controllable state; name the measurements that make it up in "
             f"its attribute controllable_state, or {_OTHERWISE}."
+        )
+    if config.probe.enabled and not (batch.spec.probed_position or batch.spec.probed_room):
+        batch.close()
+        raise UserError(
+            f"there is nothing to probe f for: {name} does not say where the agent is; name measurements in its "
+            "attribute probed_position, or leave probe.enabled off."
         )
     return batch
 
@@ -81,7 +88,8 @@ def single_environment(config: Config) -> GymFactory:
         from ngu.envs.atari_games import check_game
 
         settings = {"game": check_game(env.game), "noops": env.noops, "max_frames": env.max_frames}
-        return GymFactory(AtariGame, {**settings, "hand_crafted": config.novelty.hand_crafted})
+        told = {"hand_crafted": config.novelty.hand_crafted, "tell_position": config.probe.enabled}
+        return GymFactory(AtariGame, {**settings, **told})
     if env.name == "minigrid":
         from ngu.envs.minigrid_level import MiniGridLevel, check_level
 
@@ -118,8 +126,9 @@ def _check_hand_crafted_state(env: EnvConfig) -> None:
 
 
 def in_emulator_threads(config: Config) -> bool:
-    """Atari in the emulator's own threads, which do not read the memory that hand-crafted states are made of."""
-    return config.env.name == "atari" and config.env.backend == "vector" and not config.novelty.hand_crafted
+    """Atari in the emulator's own threads, which do not read the console's memory, where places and states stand."""
+    reads_memory = config.novelty.hand_crafted or config.probe.enabled
+    return config.env.name == "atari" and config.env.backend == "vector" and not reads_memory
 
 
 def measuring_rooms(config: Config) -> Config:
@@ -129,6 +138,17 @@ def measuring_rooms(config: Config) -> Config:
 
     if config.env.name == "atari" and check_game(config.env.game) in ROOM_READERS:
         return with_overrides(config, {"env.backend": "workers"})
+    return config
+
+
+def cut_after(config: Config, steps: int) -> Config:
+    """The same environments, whose episodes are truncated after so many steps; Gymnasium's have their own limit."""
+    from ngu.envs.atari_game import FRAME_SKIP
+
+    if config.env.name == "atari":
+        return with_overrides(config, {"env.max_frames": min(config.env.max_frames, FRAME_SKIP * steps)})
+    if config.env.name == "disco-maze":
+        return with_overrides(config, {"env.maze_step_cap": min(config.env.maze_step_cap or steps, steps)})
     return config
 
 

@@ -25,7 +25,7 @@ ACTIONS = ("left", "right", "up", "down")
 MEASUREMENTS = ("solved", "row", "column")
 """Whether the coin has been collected, and where the agent is."""
 PLACE = ("row", "column")
-"""The hand-crafted controllable state."""
+"""The hand-crafted controllable state, and what f can be probed for."""
 
 
 def check_room(size: int, step_cap: int) -> None:
@@ -57,6 +57,7 @@ class RandomCoin(DeviceBatch):
             max_episode_steps=step_cap,
             measurements=MEASUREMENTS,
             controllable_state=PLACE,
+            probed_position=PLACE,
         )
         super().__init__(num_envs, spec, device)
         self.size = size

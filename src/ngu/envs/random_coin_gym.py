@@ -37,6 +37,7 @@ class RandomCoinEnv(gymnasium.Env[NDArray[np.uint8], np.int64]):
     metadata: dict[str, Any] = {"render_modes": ["rgb_array"], "render_fps": 8}  # noqa: RUF012
     measurements = MEASUREMENTS
     controllable_state = PLACE
+    probed_position = PLACE
     pixels_per_cell = 16
 
     def __init__(self, size: int = 15, step_cap: int = 200, render_mode: str | None = None) -> None:

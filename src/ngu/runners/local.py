@@ -136,6 +136,8 @@ class LocalRunner(LearningLoop):
             if moved:
                 actor.network.load_state_dict(saved["network"])
                 actor.novelty.load_state_dict(saved["novelty"])
+                if actor.probe is not None:
+                    actor.probe.load_state_dict(saved["probe"])
             else:
                 actor.load_state_dict(saved)
         if moved:

@@ -144,8 +144,8 @@ class GameChapter:
 
 def _measured(groups: Sequence[Group]) -> list[str]:
     """What the evaluations of any policy measured, without the policy's name: `score`, `length`, ..."""
-    names = {name for group in groups for run in group.runs for name in run.names() if name.startswith("eval/")}
-    return sorted({name.split("/", 2)[2] for name in names if name.split("/", 2)[1] in POLICIES})
+    parts = [name.split("/") for group in groups for run in group.runs for name in run.names()]
+    return sorted({part[2] for part in parts if part[0] == "eval" and part[1] in POLICIES})
 
 
 def _metric(group: Group, policy: str, measurement: str) -> str:
@@ -180,7 +180,17 @@ def evaluation_panels(groups: Sequence[Group]) -> list[Panel]:
         panels.append(_panel(groups, "rooms", "Rooms visited in an episode", "rooms"))
     others = [name for name in measured if name not in _NO_PANEL]
     panels += [_panel(groups, name, f"Measured by the environment: {name}", name) for name in others]
-    return panels
+    return panels + [panel for name in ("score", "rooms") if (panel := _panel_by_episode(groups, name)) is not None]
+
+
+def _panel_by_episode(groups: Sequence[Group], measurement: str) -> Panel | None:
+    """A measurement in the first, the second, ... episode of meta-episodes; None where these have but one episode."""
+    known = {name for group in groups for run in group.runs for name in run.names()}
+    lines: list[Line] = []
+    while (name := f"eval/explore/{measurement}/episode_{len(lines) + 1}") in known:
+        lines.append(Line(name, f"episode {len(lines) + 1}", dashed=bool(lines)))
+    title = f"{measurement.capitalize()} by the episode's place in its meta-episode, explore"
+    return Panel(title, measurement, tuple(lines), linear=True, frames=True) if lines else None
 
 
 def _panel(
