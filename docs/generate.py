@@ -17,8 +17,9 @@ from ngu.config import Config
 from ngu.envs.atari_games import ATARI_GAMES
 from ngu.metrics import GLOSSARY
 from ngu.mixture import betas, discounts
-from ngu.presets import PRESETS, VARIANTS, preset
+from ngu.presets import PRESETS, preset
 from ngu.report.settings import explanations
+from ngu.variants import VARIANTS
 
 DOCS = Path(__file__).parent
 IMAGES = DOCS / "images"
@@ -28,6 +29,8 @@ METRIC_GROUPS = {
     "env": "Episodes that the actors played, with their exploration epsilon. Not measured where none ended. On Atari "
     "and Gymnasium environments `env/restarts` is there, too, and the names in an environment's `measurements`.",
     "novelty": "The intrinsic reward, as the actors computed it.",
+    "probe": "How well f tells where the agent is, with `probe.enabled`: errors before training on a step, mean over "
+    "the steps collected, in the environment's own units (cells of a maze, pixels of a game).",
     "actor": "The actors' own networks.",
     "loss": "What the optimisers minimise. Losses are summed over the batch, so they grow with its size.",
     "inverse": "How well f and h tell which action was taken.",
@@ -72,6 +75,11 @@ def disco_maze_presets_table() -> str:
 def host_presets_table() -> str:
     """What the presets of Atari and of Gymnasium environments change."""
     return _presets_table("atari", _presets_of("atari", "gym"), all_changes=True)
+
+
+def task_presets_table() -> str:
+    """What the presets of the tasks with known answers change."""
+    return _presets_table("deep-sea", _presets_of("deep-sea", "random-coin", "minigrid"), all_changes=True)
 
 
 def atari_differences_table() -> str:
@@ -125,10 +133,10 @@ def _settings(config: Config) -> dict[str, Any]:
 
 def variants_table() -> str:
     """What each variant changes."""
-    rows = ["| variant | what it changes |", "| --- | --- |"]
-    for name, changes in VARIANTS.items():
-        what = ", ".join(f"`{field} = {_in_toml(value)}`" for field, value in changes.items())
-        rows.append(f"| `{name}` | {what or 'nothing: the agent of the paper'} |")
+    rows = ["| variant | what it is | what it changes |", "| --- | --- | --- |"]
+    for name, variant in VARIANTS.items():
+        changes = ", ".join(f"`{field} = {_in_toml(value)}`" for field, value in variant.changes.items())
+        rows.append(f"| `{name}` | {_in_cell(variant.what)} | {changes or 'nothing'} |")
     return "\n".join(rows)
 
 
@@ -151,7 +159,13 @@ def _in_toml(value: Any) -> str:
 
 PARTS: dict[str, list[Callable[[], str]]] = {
     "metrics.md": [metrics_tables],
-    "configuration.md": [variants_table, disco_maze_presets_table, host_presets_table, settings_tables],
+    "configuration.md": [
+        variants_table,
+        disco_maze_presets_table,
+        task_presets_table,
+        host_presets_table,
+        settings_tables,
+    ],
     "atari.md": [atari_differences_table, games_table],
 }
 """Page -> what fills its marked places, from the first to the last."""

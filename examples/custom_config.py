@@ -3,8 +3,8 @@
     python examples/custom_config.py
     python examples/custom_config.py --config my.toml
 
-Later sources win: the preset, its variant, a file, then overrides in code. `ngu train disco-maze-small --variant no-rnd
---config my.toml --mixture.num-mixtures 2` reads the same sources in the same order.
+Later sources win: the preset, its variant, a file, then overrides in code. `ngu train disco-maze-small --variant
+ngu-no-rnd --config my.toml --mixture.num-mixtures 2` reads the same sources in the same order.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class Settings:
 
 def main(settings: Settings) -> ngu.NGU:
     """Returns the trained agent."""
-    config = ngu.preset("disco-maze-small", variant="no-rnd")
+    config = ngu.preset("disco-maze-small", variant="ngu-no-rnd")
 
     if settings.config is None:
         print(FILE)

@@ -569,13 +569,15 @@ def test_last_words_follow_what_was_measured() -> None:
     game = {"score": 12345.5, "rooms": 3.5, "return": 12345.5, "human_normalised": 259.72, "length": 900.0}
     maze = {"coverage@3": 0.25, "coverage@12": 0.5, "return": 0.0, "length": 7.0}
     own = {"score": -1.5, "return": 2.0, "speed": 1.0, "length": 7.0}
+    sea = {"solved": 0.75, "return": 0.74, "length": 20.0}
     said = [
         final_results({f"eval/explore/{name}": value for name, value in found.items()})
-        for found in (game, maze, own, {"return": 0.0})
+        for found in (game, maze, own, sea, {"return": 0.0})
     ]
     assert said == [
         ["score in evaluation, explore: 12,345.5, human-normalised 259.7%, rooms visited 3.5"],
         ["coverage of held-out mazes, explore: 25.0% after 3 steps, 50.0% after 12 steps"],
         ["score in evaluation, explore: -1.5"],
+        ["score in evaluation, explore: 0.74, solved 75.0%"],
         [],
     ]

@@ -71,7 +71,7 @@ def refuse(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captu
             "the preset disco-mase does not exist; the nearest are disco-maze, disco-maze-small.",
         ),
         (["train", "a", "b"], "`ngu train` takes one PRESET, so 'b' is one too many; see `ngu train --help`."),
-        (["train", "--variant", "rnd"], "the variant rnd does not exist; the nearest are no-rnd, rnd-only."),
+        (["train", "--variant", "rnd"], "the variant rnd does not exist; the nearest are rnd-only, r2d2-rnd."),
         (["train", "--maze-size", "9"], "the option --maze-size does not exist; the nearest is --env.maze-size."),
         (
             ["train", "--env.maze-sise", "9"],
@@ -243,7 +243,11 @@ def test_no_list_of_runs_shows_a_box_or_a_traceback(argv: list[str]) -> None:
             b"preset = 'disco-maze'\n",
             "the preset disco-maze cannot be chosen in {path}; put it on the command",
         ),
-        ("a.toml", b"variant = 'no-rnd'\n", "the variant no-rnd cannot be chosen in {path}; put it on the command"),
+        (
+            "a.toml",
+            b"variant = 'ngu-no-rnd'\n",
+            "the variant ngu-no-rnd cannot be chosen in {path}; put it on the command",
+        ),
     ],
 )
 def test_config_files(name: str, content: bytes, sentence: str, tmp_path: Path, refuse: Refuse) -> None:

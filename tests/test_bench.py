@@ -177,7 +177,7 @@ def test_groups_that_overlap_hide_each_others_slow_steps() -> None:
 @pytest.fixture
 def cartpole() -> Iterator[WholeAgent]:
     """Episodes of some twenty steps in four environments of two groups; memories are never wiped."""
-    config = make_tiny_config(**CARTPOLE, env__groups=2, novelty__episodes_per_memory=10**6)
+    config = make_tiny_config(**CARTPOLE, env__groups=2, novelty__memory_episodes=10**6)
     agent = WholeAgent(config)
     agent.begin()
     agent.warm_up()
@@ -317,7 +317,7 @@ def test_what_is_occupied_and_what_was_changed(result: HostedBenchmark) -> None:
     assert memory.episodic_memories >= 4 * 4 * 1500 * 8
     assert result.changed_settings == {
         "replay.min_sequences": (20, 8),
-        "novelty.episodes_per_memory": (1, 1_000_000),
+        "novelty.memory_episodes": (1, 1_000_000),
     }
     assert (result.memory_slots, result.memory_fill) == (1500, 1000)
     assert result.kernels is None
@@ -397,7 +397,7 @@ def test_the_command_serves_gymnasium_and_variants_without_a_memory(capsys: pyte
     text = capsys.readouterr().out
     assert "CartPole-v1" in text.splitlines()[0]
     assert "frames/s" not in text
-    assert "episodes_per_memory" not in text
+    assert "memory_episodes" not in text
 
 
 def test_the_kernels_of_an_atari_agent(capsys: pytest.CaptureFixture[str]) -> None:

@@ -18,8 +18,9 @@ from ngu.commands.train import GROUPS, Train, read_config
 from ngu.config import Config
 from ngu.config_reading import to_dict
 from ngu.metrics import read_metrics
-from ngu.presets import PRESETS, VARIANTS, preset
+from ngu.presets import PRESETS, preset
 from ngu.run_folder import RunFolder
+from ngu.variants import VARIANTS
 
 # Help
 
@@ -127,9 +128,14 @@ def test_every_setting_can_be_given_in_a_file(suffix: str, tmp_path: Path) -> No
 def test_the_later_source_counts(tmp_path: Path) -> None:
     file = tmp_path / "settings.toml"
     file.write_text('[novelty]\nlifelong = true\nneighbours = 3\n[run]\nseed = 5\ndevice = "cuda"\nsteps = 7\n')
-    base = read_config(["disco-maze", "--variant", "no-rnd"])
-    assert (base.preset, base.variant, base.env.maze_size, base.novelty.lifelong) == ("disco-maze", "no-rnd", 21, False)
-    filed = read_config(["disco-maze", "--variant", "no-rnd", "--config", str(file)])
+    base = read_config(["disco-maze", "--variant", "ngu-no-rnd"])
+    assert (base.preset, base.variant, base.env.maze_size, base.novelty.lifelong) == (
+        "disco-maze",
+        "ngu-no-rnd",
+        21,
+        False,
+    )
+    filed = read_config(["disco-maze", "--variant", "ngu-no-rnd", "--config", str(file)])
     assert (filed.novelty.lifelong, filed.novelty.neighbours, filed.run.seed) == (True, 3, 5)
     assert filed.env.maze_size == 21
     given = read_config(

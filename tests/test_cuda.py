@@ -128,7 +128,7 @@ def test_hand_crafted_states_go_through_graphs(monkeypatch: pytest.MonkeyPatch) 
     for graphs in (True, False):
         runner = make_runner(
             graphs=graphs, monkeypatch=monkeypatch, env__name="gym", env__id="gym_factories:test/Walk-v0",
-            env__workers=2, novelty__controllable_states="hand-crafted", novelty__episodes_per_memory=2,
+            env__workers=2, novelty__controllable_states="hand-crafted", novelty__memory_episodes=2,
             replay__min_sequences=190, evaluation__marks=(),
         )  # fmt: skip
         try:
@@ -142,6 +142,26 @@ def test_hand_crafted_states_go_through_graphs(monkeypatch: pytest.MonkeyPatch) 
             states[-1] = tensors(states[-1])
         finally:
             runner.close()
+    assert_close(states[0], states[1])
+
+
+def test_probes_go_through_graphs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Recorded graphs or not, the same probe and the same places in meta-episodes."""
+    states = []
+    for graphs in (True, False):
+        runner = make_runner(
+            graphs=graphs, monkeypatch=monkeypatch, probe__enabled=True, novelty__memory_episodes=3,
+            replay__min_sequences=190,
+        )  # fmt: skip
+        for _ in range(60):
+            runner.advance()
+        (actor,) = runner.agent.actors
+        assert (actor._step._graph is not None) == graphs
+        assert actor.probe is not None
+        states.append(tensors({"probe": actor.probe.state_dict(), "sums": actor.sums}))
+        metrics = runner.pop_statistics()
+        assert metrics["probe/position/squared_error"] > 0
+        assert metrics["env/episodes/episode_3"] > 0
     assert_close(states[0], states[1])
 
 

@@ -53,7 +53,7 @@ def test_custom_config(capsys: pytest.CaptureFixture[str]) -> None:
     agent = example.main(tyro.cli(example.Settings, args=["--steps", "4000"]))
     assert agent.steps >= 4000
     config = agent.config
-    assert (config.variant, config.novelty.lifelong) == ("no-rnd", False)  # from the variant
+    assert (config.variant, config.novelty.lifelong) == ("ngu-no-rnd", False)  # from the variant
     assert (config.env.maze_size, config.mixture.num_mixtures) == (7, 2)  # from the file
     assert (config.env.num_envs, config.run.seed) == (32, 7)  # from the code
     printed = capsys.readouterr().out

@@ -66,7 +66,7 @@ class Twin:
         s = self.settings
         constants = Constants(s.neighbours, s.pseudo_count, s.kernel_epsilon, s.cluster_distance, s.max_similarity)
         for env, begins in enumerate(first):
-            if begins and self.episodes[env] % s.episodes_per_memory == 0:
+            if begins and self.episodes[env] % s.memory_episodes == 0:
                 self.memories[env] = []
             self.episodes[env] += begins
         near = [neighbour_distances(m, state, s.neighbours) for m, state in zip(self.memories, states, strict=True)]
@@ -82,15 +82,15 @@ class Twin:
     seed=st.integers(0, 2**31),
     envs=st.integers(1, 3),
     capacity=st.sampled_from([4, 50]),
-    episodes_per_memory=st.sampled_from([1, 3]),
+    memory_episodes=st.sampled_from([1, 3]),
     lifelong=st.booleans(),
 )
 @settings(max_examples=25)
 def test_the_reward_of_a_walk_equals_its_twin(
-    seed: int, envs: int, capacity: int, episodes_per_memory: int, lifelong: bool
+    seed: int, envs: int, capacity: int, memory_episodes: int, lifelong: bool
 ) -> None:
     """Whole steps on a grid: places are met again and again, so that many distances are exactly 0."""
-    changes: dict[str, Any] = {"memory_capacity": capacity, "episodes_per_memory": episodes_per_memory}
+    changes: dict[str, Any] = {"memory_capacity": capacity, "memory_episodes": memory_episodes}
     intrinsic = make(envs, seed % 1000, lifelong=lifelong, **changes)
     twin = Twin(envs, intrinsic.config)
     random = torch.Generator().manual_seed(seed)
@@ -230,7 +230,7 @@ MONTEZUMA: dict[str, Any] = {
     "mixture.num_mixtures": 2,
     "novelty.filters": (4, 4, 4),
     "novelty.memory_capacity": 200,
-    "novelty.episodes_per_memory": 3,
+    "novelty.memory_episodes": 3,
     "network.filters": (4, 4, 4),
     "network.torso_size": 16,
     "network.lstm_size": 16,
@@ -328,6 +328,10 @@ def test_a_run_trains_is_saved_and_resumed(run: Path) -> None:
         "env/rooms",
         "eval/explore/rooms",
         "eval/exploit/score",
+        "env/score/episode_1",
+        "env/rooms/episode_1",
+        "eval/exploit/score/episode_3",
+        "eval/explore/rooms/episode_2",
         "loss/rnd",
         "novelty/episodic",
     } <= names
@@ -346,10 +350,16 @@ def test_it_is_evaluated_recorded_and_reported(run: Path, capsys: pytest.Capture
     policies = json.loads(capsys.readouterr().out)["policies"]
     for policy in ("explore", "exploit"):
         assert policies[policy].keys() == {"score", "rooms", "return", "length", "human_normalised"}
+        for place in (1, 2, 3):
+            assert policies[f"{policy}, episode {place}"].keys() == {"score", "rooms", "return", "length"}
+            assert policies[f"{policy}, episode {place}"]["length"] == 8
     assert main(["record", str(run), "--steps", "12", "--out", str(tmp_path / "film.gif")]) == 0
     assert (tmp_path / "film.gif").stat().st_size > 0
     assert main(["report", str(run), "--out", str(tmp_path / "page.html")]) == 0
-    assert "hand-crafted" in (tmp_path / "page.html").read_text(encoding="utf-8")
+    page = (tmp_path / "page.html").read_text(encoding="utf-8")
+    assert "hand-crafted" in page
+    assert "Rooms by the episode" in page
+    assert "Measured by the environment" not in page
 
 
 def test_it_is_loaded_and_asked(run: Path) -> None:

@@ -59,7 +59,7 @@ class Twin:
         constants = Constants(s.neighbours, s.pseudo_count, s.kernel_epsilon, s.cluster_distance, s.max_similarity)
         states = self.f(observation).numpy()
         for env, begins in enumerate(first):
-            if begins and self.episodes[env] % s.episodes_per_memory == 0:
+            if begins and self.episodes[env] % s.memory_episodes == 0:
                 self.memories[env] = []
             self.episodes[env] += begins
         near = [neighbour_distances(m, state, s.neighbours) for m, state in zip(self.memories, states, strict=True)]
@@ -84,18 +84,14 @@ def clone_module(module: torch.nn.Module) -> torch.nn.Module:
     seed=st.integers(0, 2**31),
     envs=st.integers(1, 4),
     capacity=st.sampled_from([3, 50]),
-    episodes_per_memory=st.sampled_from([1, 3]),
+    memory_episodes=st.sampled_from([1, 3]),
     lifelong=st.booleans(),
 )
 @settings(max_examples=25)
-def test_the_reward_equals_its_twin(
-    seed: int, envs: int, capacity: int, episodes_per_memory: int, lifelong: bool
-) -> None:
+def test_the_reward_equals_its_twin(seed: int, envs: int, capacity: int, memory_episodes: int, lifelong: bool) -> None:
     intrinsic = make(
         envs,
-        config(
-            memory_capacity=capacity, episodes_per_memory=episodes_per_memory, lifelong=lifelong, max_modulation=1.5
-        ),
+        config(memory_capacity=capacity, memory_episodes=memory_episodes, lifelong=lifelong, max_modulation=1.5),
         seed=seed % 1000,
     )
     twin = Twin(intrinsic)
@@ -137,7 +133,7 @@ def test_mistake_the_memory_is_not_kept_between_episodes() -> None:
 
 
 def test_meta_episodes_wipe_the_memory_every_third_episode() -> None:
-    intrinsic = make(2, config(episodes_per_memory=3))
+    intrinsic = make(2, config(memory_episodes=3))
     assert intrinsic.memory is not None
     held = []
     for step in range(14):
@@ -148,10 +144,10 @@ def test_meta_episodes_wipe_the_memory_every_third_episode() -> None:
     assert [count for _, count in held] == list(range(1, 15))
 
 
-@pytest.mark.parametrize("episodes_per_memory", [1, 3])
-def test_a_memory_never_mixes_two_embeddings(episodes_per_memory: int) -> None:
+@pytest.mark.parametrize("memory_episodes", [1, 3])
+def test_a_memory_never_mixes_two_embeddings(memory_episodes: int) -> None:
     """f is trained between all steps; yet every memory is the work of one f, the newest when it was wiped."""
-    settings = config(episodes_per_memory=episodes_per_memory, learning_rate=0.05)
+    settings = config(memory_episodes=memory_episodes, learning_rate=0.05)
     intrinsic = make(4, settings)
     assert intrinsic.memory is not None
     assert intrinsic.snapshots is not None
@@ -166,7 +162,7 @@ def test_a_memory_never_mixes_two_embeddings(episodes_per_memory: int) -> None:
         newest = clone_module(intrinsic.snapshots.copies[int(intrinsic.snapshots.newest)])
         intrinsic(observation, first)
         for env in range(4):
-            if first[env] and episodes[env] % episodes_per_memory == 0:
+            if first[env] and episodes[env] % memory_episodes == 0:
                 seen[env] = []
                 own_f[env] = newest
                 begun_with.add(float(sum(p.sum() for p in newest.parameters())))
@@ -182,7 +178,7 @@ def test_a_memory_never_mixes_two_embeddings(episodes_per_memory: int) -> None:
 def test_a_memory_has_no_more_slots_than_a_meta_episode_can_fill() -> None:
     short = EnvironmentSpec((3,), torch.float32, 4, max_episode_steps=7)
     for count in (1, 2):
-        intrinsic = make(2, config(memory_capacity=100, episodes_per_memory=count), short)
+        intrinsic = make(2, config(memory_capacity=100, memory_episodes=count), short)
         assert intrinsic.memory is not None
         assert intrinsic.memory.capacity == 8 * count
     unbounded = make(2, config(memory_capacity=100))

@@ -38,9 +38,11 @@ def resumed(state: dict[str, Any], **changes: Any) -> LocalRunner:
 VARIANTS: dict[str, dict[str, Any]] = {
     "plain": {},
     "mixtures": {"mixture__num_mixtures": 4, "mixture__discount_min": 0.9, "mixture__cross_mixture_ratio": 0.5},
-    "meta-episodes": {"novelty__episodes_per_memory": 3},
+    "meta-episodes": {"novelty__memory_episodes": 3},
     "rnd-only": {"novelty__episodic": False},
     "no-rnd": {"novelty__lifelong": False},
+    "no-extrinsic": {"env__name": "deep-sea", "env__sea_size": 6, "mixture__extrinsic": False},
+    "random-coin": {"env__name": "random-coin", "env__coin_size": 5, "env__coin_step_cap": 12},
     "random-projection": {"novelty__controllable_states": "random"},
     "burn-in": {"replay__burn_in": 2},
 }

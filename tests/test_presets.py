@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 from collections import Counter
 from typing import Any
@@ -14,8 +15,9 @@ from ngu.envs.protocol import EnvironmentSpec
 from ngu.errors import UserError
 from ngu.learner import Learner
 from ngu.mixture import grouped_actors
-from ngu.presets import PRESETS, VARIANTS, preset
+from ngu.presets import PRESETS, preset
 from ngu.retrace import ValueTransform
+from ngu.variants import VARIANTS
 
 # App. F.3, line by line; the right-hand side as printed.
 DISCO_MAZE_TABLE = {
@@ -85,7 +87,7 @@ ATARI_TABLE = {
 # The running text, and decisions that stand in the docs: for both, for the Disco Maze, for Atari.
 TEXT = {
     "last 5 frames (App. A)": ("novelty.train_frames", 5),
-    "episodes without wiping the memory (App. F.5)": ("novelty.episodes_per_memory", 1),
+    "episodes without wiping the memory (App. F.5)": ("novelty.memory_episodes", 1),
     "priority 0.9 max + 0.1 mean (R2D2)": ("replay.priority_max_share", 0.9),
     "importance exponent (R2D2)": ("replay.importance_exponent", 0.6),
     "no burn-in (App. A)": ("replay.burn_in", 0),
@@ -197,25 +199,68 @@ def test_atari_presets_act_with_all_policies_in_every_group(name: str) -> None:
 
 @pytest.mark.parametrize("name", PRESETS)
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_every_preset_and_variant_makes_a_valid_config_that_names_itself(name: str, variant: str) -> None:
-    config = preset(name, variant)
+def test_every_variant_fits_every_preset_or_says_what_to_change(name: str, variant: str) -> None:
+    changes = {**PRESETS[name], **VARIANTS[variant].changes}
+    envs, policies, ratio = changes["env.num_envs"], changes["mixture.num_mixtures"], "mixture.cross_mixture_ratio"
+    if policies > envs or (changes[ratio] > 0 and policies == 1):
+        reason = "(use as many environments|needs mixture.num_mixtures of 2)"
+        sentence = f"^the variant {variant} does not fit the preset {name}: mixture.*{reason}"
+        with pytest.raises(UserError, match=sentence):
+            preset(name, variant)
+        config = preset(name, variant, {"env.num_envs": max(envs, policies), ratio: 0.0})
+    else:
+        config = preset(name, variant)
+        assert all(value(config, field) == wanted for field, wanted in changes.items())
     assert (config.preset, config.variant) == (name, variant)
-    for field, wanted in {**PRESETS[name], **VARIANTS[variant]}.items():
-        assert value(config, field) == wanted
 
 
-def test_the_variants_are_the_papers_baselines() -> None:
-    base = preset("disco-maze").novelty
-    assert (base.episodic, base.lifelong, base.controllable_states) == (True, True, "learned")
-    random = preset("disco-maze", "random-projection").novelty
-    assert (random.episodic, random.lifelong, random.controllable_states) == (True, True, "random")
-    hand_crafted = preset("atari", "hand-crafted").novelty
-    assert (hand_crafted.episodic, hand_crafted.lifelong, hand_crafted.hand_crafted) == (True, True, True)
-    assert not preset("disco-maze", "rnd-only").novelty.episodic
-    assert not preset("disco-maze", "no-rnd").novelty.lifelong
-    r2d2 = preset("atari", "r2d2-retrace")
-    assert (r2d2.mixture.num_mixtures, r2d2.mixture.beta, r2d2.mixture.discount_max) == (1, 0.0, 0.997)
-    assert (r2d2.novelty.episodic, r2d2.novelty.lifelong) == (False, False)
+NAMES = [
+    "ngu", "ngu-n1", "ngu-n1-no-rnd", "ngu-no-rnd", "ngu-n2", "ngu-n8", "ngu-n16", "r2d2-retrace", "r2d2-rnd",
+    "cmr-0.25", "cmr-0.5", "beta-0.2", "beta-0.5", "no-extrinsic", "random-projection", "rnd-only", "state-16",
+    "state-32", "state-64", "neighbours-5", "neighbours-10", "neighbours-30", "max-modulation-1", "max-modulation-5",
+    "max-modulation-10", "meta-3", "hand-crafted", "hand-crafted-no-rnd", "hand-crafted-no-extrinsic",
+]  # fmt: skip
+
+
+def test_the_variants_are_the_papers_agents_and_each_is_explained() -> None:
+    assert sorted(VARIANTS) == sorted(NAMES)
+    for variant in VARIANTS.values():
+        assert variant.what.endswith(".")
+        assert variant.what.count(". ") == variant.what.count("App. ")  # one sentence
+    assert len({variant.label for variant in VARIANTS.values()}) == len(VARIANTS)
+
+
+def test_the_variants_are_what_the_paper_ran() -> None:
+    """N, beta, r_e, the two parts of r_i and controllable states, of Atari's variants by their names in the paper."""
+
+    def agent(variant: str) -> tuple[Any, ...]:
+        config = preset("atari", variant)
+        novelty, mixture = config.novelty, config.mixture
+        return (mixture.num_mixtures, mixture.beta, mixture.extrinsic, novelty.episodic, novelty.lifelong,
+                novelty.controllable_states)  # fmt: skip
+
+    assert agent("ngu") == (32, 0.3, True, True, True, "learned")
+    assert agent("ngu-no-rnd") == (32, 0.3, True, True, False, "learned")
+    assert agent("ngu-n1") == (1, 0.3, True, True, True, "learned")
+    assert agent("ngu-n1-no-rnd") == (1, 0.3, True, True, False, "learned")
+    assert agent("no-extrinsic") == (32, 0.3, False, True, True, "learned")
+    assert agent("random-projection") == (32, 0.3, True, True, True, "random")
+    assert agent("rnd-only") == (32, 0.3, True, False, True, "learned")
+    assert agent("r2d2-retrace") == (1, 0.0, True, False, False, "learned")
+    assert agent("r2d2-rnd") == (1, 0.3, True, False, True, "learned")
+    assert agent("hand-crafted") == (1, 0.3, True, True, True, "hand-crafted")
+    assert agent("hand-crafted-no-rnd") == (1, 0.3, True, True, False, "hand-crafted")
+    assert agent("hand-crafted-no-extrinsic") == (1, 0.3, False, True, True, "hand-crafted")
+    assert [preset("atari", f"ngu-n{count}").mixture.num_mixtures for count in (2, 8, 16)] == [2, 8, 16]
+    assert [preset("atari", f"hand-crafted{end}").novelty.memory_episodes for end in ("", "-no-rnd")] == [3, 3]
+    assert preset("disco-maze").mixture.num_mixtures == 1
+
+
+@pytest.mark.parametrize("variant", ["state-32", "neighbours-10", "max-modulation-5"])
+def test_the_middle_of_each_sweep_is_the_agent_of_the_paper(variant: str) -> None:
+    """App. C compares sizes of one setting each, with one policy."""
+    middle, single = preset("atari", variant), preset("atari", "ngu-n1")
+    assert dataclasses.replace(middle, variant="ngu-n1") == single
 
 
 def test_the_default_config_is_the_first_preset() -> None:
@@ -224,7 +269,7 @@ def test_the_default_config_is_the_first_preset() -> None:
 
 @pytest.mark.parametrize(
     ("name", "variant", "near"),
-    [("disco-mase", "ngu", "disco-maze"), ("disco-maze", "rnd", "no-rnd"), ("atary", "ngu", "atari")],
+    [("disco-mase", "ngu", "disco-maze"), ("disco-maze", "no-rnd", "ngu-no-rnd"), ("atary", "ngu", "atari")],
 )
 def test_an_unknown_name_is_answered_with_the_nearest(name: str, variant: str, near: str) -> None:
     with pytest.raises(UserError, match=near):

@@ -56,7 +56,7 @@ def close(runner: RayRunner) -> None:
 
 
 def test_a_run_whose_counters_add_up() -> None:
-    config = ray_config(3, evaluation__period=400, run__log_period=200)
+    config = ray_config(3, evaluation__period=400, run__log_period=200, novelty__memory_episodes=2)
     training = Training(config)
     runner = training.runner
     assert isinstance(runner, RayRunner)
@@ -80,6 +80,12 @@ def test_a_run_whose_counters_add_up() -> None:
         begun = int((runner.replay.action[: int(acted.max()) * len(acted)].view(-1, len(acted)) == -1).sum())
         ended = begun - int(runner.replay.recording.sum())
         assert sum(line.get("env/episodes", 0) for line in training.history) == ended > 0
+        by_place = [sum(line.get(f"env/episodes/episode_{n}", 0) for line in training.history) for n in (1, 2)]
+        assert sum(by_place) == ended
+        assert min(by_place) > 0
+        assert all(
+            "eval/explore/length/episode_2" in line for line in training.history if "eval/explore/length" in line
+        )
 
         assert {line["step"] for line in training.history if "eval/explore/return" in line} >= {0, steps}
         last = training.history[-2]

@@ -18,17 +18,17 @@ from PIL import Image
 from ngu.envs import DiscoMaze
 from ngu.envs.scripted import ScriptedPolicy
 from ngu.errors import UserError
-from ngu.presets import VARIANTS
 from ngu.report import poster, record_episode
 from ngu.report.film import gif
 from ngu.report.mazes.episode import Episode, Played, play, play_evaluation
 from ngu.report.mazes.film import MazeFilm, palette
 from ngu.report.mazes.pictures import AGENT, PATH, WALL, maze_map
 from ngu.training import Training
+from ngu.variants import VARIANTS
 
 RGB = NDArray[np.uint8]
-MAZE_VARIANTS = [name for name in VARIANTS if name != "hand-crafted"]
-"""A maze has no hand-crafted controllable state."""
+MAZE_VARIANTS = ["ngu", "ngu-no-rnd", "random-projection", "rnd-only", "r2d2-retrace"]
+"""One for each kind of intrinsic reward; a maze has no hand-crafted controllable state."""
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +38,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
 
     def make(variant: str) -> Path:
         if not (folder / variant).exists():
-            changes = {name.replace(".", "__"): value for name, value in VARIANTS[variant].items()}
+            changes = {name.replace(".", "__"): value for name, value in VARIANTS[variant].changes.items()}
             config = make_tiny_config(
                 variant=variant,
                 run__folder=str(folder),

@@ -31,7 +31,7 @@ from ngu.run_folder import RunFolder
     "settings",
     [
         {},
-        {"mixture__num_mixtures": 3, "mixture__cross_mixture_ratio": 0.5, "novelty__episodes_per_memory": 2},
+        {"mixture__num_mixtures": 3, "mixture__cross_mixture_ratio": 0.5, "novelty__memory_episodes": 2},
         {"novelty__episodic": False},
         {"novelty__lifelong": False, "novelty__controllable_states": "random", "replay__importance_exponent": 0.0},
     ],

@@ -13,7 +13,8 @@ if TYPE_CHECKING:
     from ngu.envs import EnvironmentSpec
     from ngu.errors import UserError
     from ngu.novelty.reward import IntrinsicReward
-    from ngu.presets import PRESETS, VARIANTS, preset
+    from ngu.presets import PRESETS, preset
+    from ngu.variants import VARIANTS
 
 __version__ = "0.1.0"
 
@@ -33,7 +34,7 @@ __all__ = [
 _HOMES = {
     "NGU": "ngu.api",
     "PRESETS": "ngu.presets",
-    "VARIANTS": "ngu.presets",
+    "VARIANTS": "ngu.variants",
     "Config": "ngu.config",
     "EnvironmentSpec": "ngu.envs",
     "IntrinsicReward": "ngu.novelty.reward",

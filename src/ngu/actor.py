@@ -19,6 +19,7 @@ from ngu.host_replay import RowCarrier
 from ngu.hosted import HostedSteps
 from ngu.networks import AgentInput, QNetwork
 from ngu.novelty.model import NoveltyModel
+from ngu.novelty.probe import LinearProbe, pop_errors
 from ngu.novelty.reward import IntrinsicReward
 from ngu.precision import autocast, in_full
 from ngu.randomness import restore_generator
@@ -27,10 +28,10 @@ from ngu.retrace import Objective
 
 _PER_STEP = ("novelty/reward", "novelty/alpha", "novelty/episodic", "novelty/rnd_error", "actor/q_max")
 _PER_EPISODE = ("env/return", "env/episode_length")
-_BY_POLICY = ("novelty/reward", "actor/q_max")
-"""Of the means over steps, those that are also told for the two ends of the family of policies."""
-_SUBSETS = ("", "/exploit", "/explore")
-"""Whose steps are counted together: everybody's, and those of the two ends of the family if there is one."""
+_BY_SUBSET = ("novelty/reward", "actor/q_max")
+"""Of the means over steps, those that are also told for each of the other subsets of steps."""
+_MOST_PLACES = 10
+"""The episodes of longer meta-episodes are told together: each place has a row of sums, and every step adds to all."""
 _TENSORS = (
     "observation", "previous_action", "extrinsic", "intrinsic", "q", "action", "behaviour", "taken", "alpha",
     "episode_return", "episode_length", "sums",
@@ -55,8 +56,13 @@ class Actor:
         objective: Objective | None = None,
         precision: Precision = "fp32",
         streams: slice = slice(None),
+        probe: LinearProbe | None = None,
+        sees_extrinsic: bool = True,
     ) -> None:
-        """`objective` is what TD errors are measured by; a replay needs it. `streams` are replay's for this actor."""
+        """`objective` is what TD errors are measured by; a replay needs it. `streams` are replay's for this actor.
+
+        Without `sees_extrinsic` r_e is 0 for the networks and for replay; metrics tell the true one.
+        """
         self.env = env
         self.network = network.requires_grad_(False)
         self.novelty = novelty
@@ -66,6 +72,8 @@ class Actor:
         self.replay = replay
         self.objective = objective
         self.streams = streams
+        self.probe = probe
+        self.sees_extrinsic = sees_extrinsic
         self.precision: Precision = precision
         self.device = mixture.device
         envs = env.num_envs
@@ -91,8 +99,11 @@ class Actor:
         last = network.num_mixtures - 1
         everybody = torch.ones_like(mixture, dtype=torch.bool)
         ends = [mixture == 0, mixture == last] if last > 0 else []
-        self._subsets = torch.stack([everybody, *ends])
-        self.sums = torch.zeros(len(self._subsets), counted, dtype=torch.float64, device=self.device)
+        self._members = torch.stack([everybody, *ends])
+        self.subsets = subset_names(network.num_mixtures, novelty.config.memory_episodes)
+        """Whose steps each row of `sums` counts."""
+        self._places = torch.arange(len(self.subsets) - len(self._members), device=self.device).unsqueeze(1)
+        self.sums = torch.zeros(len(self.subsets), counted, dtype=torch.float64, device=self.device)
         apart = replay is not None and replay.device.type != self.device.type
         self._carrier = RowCarrier(replay, streams) if apart and replay is not None else None
         self._sight = Branch(self.device, urgent=True)
@@ -105,7 +116,8 @@ class Actor:
             self._step = Graphed(self._take_in_hosted, self.device, generators, urgent=True)
 
     def reset(self, seed: int) -> Step:
-        """Begins new episodes everywhere."""
+        """Begins new episodes everywhere, and with them new meta-episodes."""
+        self.novelty.begin_anew()
         step = self.env.reset(seed)
         if self._hosted is None:
             self._take_in(step)
@@ -164,13 +176,16 @@ class Actor:
         measured = self._controllable_state(step) if self.novelty.config.hand_crafted else None
         parts = self.novelty.parts(step.observation, first, step.terminated, measured)
         self._count(step, parts.reward, parts.alpha, parts.episodic, parts.error)
+        if self.probe is not None and parts.state is not None:
+            self.probe.observe(parts.state, step.info)
         # Chosen, not multiplied: 0 times a NaN of the last episode would be NaN in this one.
         fresh = first.unsqueeze(1)
         self.state.hidden.copy_(torch.where(fresh, 0.0, self.state.hidden))
         self.state.cell.copy_(torch.where(fresh, 0.0, self.state.cell))
         self.previous_action.copy_(torch.where(first, -1, self.action))
         self.observation.copy_(step.observation)
-        self.extrinsic.copy_(step.reward)
+        if self.sees_extrinsic:
+            self.extrinsic.copy_(step.reward)
         self.intrinsic.copy_(parts.reward)
         self.alpha.copy_(parts.alpha)
 
@@ -202,7 +217,7 @@ class Actor:
             observation=step.observation,
             action=self.previous_action,
             behaviour=torch.where(first, 1.0, self.behaviour),
-            extrinsic=step.reward,
+            extrinsic=self.extrinsic,
             intrinsic=self.intrinsic,
             td_error=torch.where(first, 0.0, error),
             terminated=step.terminated,
@@ -217,9 +232,12 @@ class Actor:
     def _count(self, step: Step, intrinsic: Tensor, alpha: Tensor, episodic: Tensor, error: Tensor) -> None:
         """Adds to the running statistics, on the device; the automatic-reset step counts for nothing."""
         measured = [step.info[name] for name in self.env.spec.reported]
+        members = self._members
+        if len(self._places):
+            members = torch.cat([members, self.novelty.place == self._places])
         totals = episode_totals(
             step.first, step.ended, self.episode_return, self.episode_length, step.reward,
-            [intrinsic, alpha, episodic, error, self.q.max(-1).values], measured, self._subsets,
+            [intrinsic, alpha, episodic, error, self.q.max(-1).values], measured, members,
         )  # fmt: skip
         self.episode_return.copy_(totals[0])
         self.episode_length.copy_(totals[1])
@@ -244,6 +262,7 @@ class Actor:
             "hidden": self.state.hidden,
             "cell": self.state.cell,
             **{name: getattr(self, name) for name in _TENSORS},
+            **({"probe": self.probe.state_dict()} if self.probe is not None else {}),
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -255,27 +274,46 @@ class Actor:
         self.state.cell.copy_(state["cell"])
         for name in _TENSORS:
             getattr(self, name).copy_(state[name])
+        if self.probe is not None:
+            self.probe.load_state_dict(state["probe"])
 
 
 def pop_statistics(actors: Sequence[Actor]) -> dict[str, float]:
-    """Means over actors since the last call, as metrics; one transfer from the device."""
+    """Means over actors since the last call, as metrics; one transfer from the device, and one if there are probes."""
     sums = torch.stack([actor.sums for actor in actors]).sum(0)
     for actor in actors:
         actor.sums.zero_()
-    return means_of(sums, actors[0].env.spec)
+    probes = [actor.probe for actor in actors if actor.probe is not None]
+    return means_of(sums, actors[0].env.spec, actors[0].subsets) | (pop_errors(probes) if probes else {})
 
 
-def means_of(all_sums: Tensor, spec: EnvironmentSpec) -> dict[str, float]:
-    """Metrics from actors' added `sums`, [P, K]: for all policies, then for both ends of the family if there is one."""
+def subset_names(num_mixtures: int, memory_episodes: int) -> list[str]:
+    """Whose steps are counted together, as ends of metrics' names, P of them.
+
+    Everybody's; those of the two ends of the family if there is one; those of the first, the second, ... episode of
+    each meta-episode if it has several.
+    """
+    ends = ["/exploit", "/explore"] if num_mixtures > 1 else []
+    return ["", *ends, *episode_names(memory_episodes)]
+
+
+def episode_names(memory_episodes: int) -> list[str]:
+    """The episodes of a meta-episode, as ends of metrics' names; none where it has but one, or too many to be told."""
+    told = 1 < memory_episodes <= _MOST_PLACES
+    return [f"/episode_{place}" for place in range(1, memory_episodes + 1)] if told else []
+
+
+def means_of(all_sums: Tensor, spec: EnvironmentSpec, subsets: Sequence[str]) -> dict[str, float]:
+    """Metrics from actors' added `sums`, [P, K], a row for each of the P subsets."""
     split = 1 + len(_PER_STEP)
     names = [*_PER_EPISODE, *(f"env/{name}" for name in spec.reported)]
     metrics: dict[str, float] = {}
-    for subset, sums in zip(_SUBSETS, all_sums.tolist(), strict=False):
+    for subset, sums in zip(subsets, all_sums.tolist(), strict=True):
         steps, episodes = sums[0], sums[split]
         metrics[f"env/episodes{subset}"] = episodes
         if steps:
             means = zip(_PER_STEP, sums[1:split], strict=True)
-            metrics |= {f"{name}{subset}": total / steps for name, total in means if not subset or name in _BY_POLICY}
+            metrics |= {f"{name}{subset}": total / steps for name, total in means if not subset or name in _BY_SUBSET}
         if episodes:
             means = zip(names, sums[split + 1 :], strict=True)
             metrics |= {f"{name}{subset}": total / episodes for name, total in means}
@@ -301,15 +339,15 @@ def episode_totals(
     reward: Tensor,
     per_step: list[Tensor],
     measured: list[Tensor],
-    subsets: Tensor,
+    members: Tensor,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Return and length of the running episodes [E], and what this step adds to the sums that metrics are made of.
 
-    The sums are [P, K] for the P `subsets` of the environments, [P, E] bool.
+    The sums are [P, K] for the P subsets of the environments whose `members` are marked in [P, E] bool.
     """
     went = ~first
     total = torch.where(went, episode_return + reward, 0.0)
     length = torch.where(went, episode_length + 1, 0.0)
     steps = [torch.where(went, value, 0.0) for value in (torch.ones_like(total), *per_step)]
     ends = [torch.where(ended, value, 0.0) for value in (torch.ones_like(total), total, length, *measured)]
-    return total, length, torch.where(subsets.unsqueeze(1), torch.stack(steps + ends), 0.0).sum(-1)
+    return total, length, torch.where(members.unsqueeze(1), torch.stack(steps + ends), 0.0).sum(-1)

@@ -18,6 +18,7 @@ from ngu.learner import Learner
 from ngu.mixture import Mixture, actor_epsilons, actor_mixtures, grouped_actors
 from ngu.networks import QNetwork
 from ngu.novelty.model import NoveltyModel
+from ngu.novelty.probe import LinearProbe
 from ngu.novelty.reward import IntrinsicReward
 from ngu.precision import storage_dtype
 from ngu.randomness import make_generator, seed_of
@@ -136,7 +137,10 @@ def make_actor(
     replay: RowSink | None = None,
     streams: slice = slice(None),
 ) -> Actor:
-    """An actor with copies of the learner's networks; `streams` are its part of replay."""
+    """An actor with copies of the learner's networks; `streams` are its part of replay.
+
+    One that collects experience trains a probe of f beside it, if the config says so.
+    """
     device = learner.device
     network = QNetwork(env.spec, config.mixture.num_mixtures, config.network).to(device)
     network.load_state_dict(learner.network.state_dict())
@@ -151,7 +155,13 @@ def make_actor(
     )
     ladder = learner.mixture
     objective = Objective(ladder.beta[mixture], ladder.discount[mixture], learner.transform)
-    return Actor(env, network, novelty, mixture, epsilon, generator, replay, objective, config.run.precision, streams)
+    probe: LinearProbe | None = None
+    if config.probe.enabled and replay is not None:
+        probe = LinearProbe(config.novelty.embedding_size, env.spec, config.probe, config.learner, device)
+    return Actor(
+        env, network, novelty, mixture, epsilon, generator, replay, objective, config.run.precision, streams, probe,
+        sees_extrinsic=config.mixture.extrinsic,
+    )  # fmt: skip
 
 
 def load_policy(

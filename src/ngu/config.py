@@ -27,8 +27,8 @@ def _require(condition: bool, sentence: str) -> None:
 class EnvConfig:
     """The environments that actors step."""
 
-    name: Literal["disco-maze", "atari", "gym"] = "disco-maze"
-    """Which kind: the Random Disco Maze, an Atari game, or any Gymnasium environment."""
+    name: Literal["disco-maze", "deep-sea", "random-coin", "minigrid", "atari", "gym"] = "disco-maze"
+    """Which kind: Random Disco Maze, Deep Sea, random-coin grid, MiniGrid level, Atari game, Gymnasium environment."""
     num_envs: int = 64
     """How many environments act at the same time."""
     groups: int = 1
@@ -57,11 +57,23 @@ class EnvConfig:
     """An episode is cut (truncated) after this many steps; 0 for no cap."""
     maze_pool: int = 1024
     """How many mazes are generated at a time; each is used for one episode."""
+    sea_size: int = 20
+    """Deep Sea: rows and columns, 10 to 50 by custom; a random player finds the treasure once in 2^size episodes."""
+    sea_seed: int = 42
+    """Deep Sea: draws which action goes right in each cell, as bsuite's mapping_seed."""
+    coin_size: int = 15
+    """Random-coin grid: cells on a side of the room."""
+    coin_step_cap: int = 200
+    """Random-coin grid: an episode is cut (truncated) after this many steps."""
+    level: str = "DoorKey-8x8"
+    """MiniGrid: the level, of DoorKey, KeyCorridor or MultiRoom."""
 
     def __post_init__(self) -> None:
-        for name in ("num_envs", "groups", "max_frames"):
+        for name in ("num_envs", "groups", "max_frames", "coin_step_cap"):
             _require(getattr(self, name) >= 1, f"env.{name} is {getattr(self, name)}; set it to 1 or more.")
-        for name in ("noops", "threads", "workers", "max_restarts"):
+        for name in ("sea_size", "coin_size"):
+            _require(getattr(self, name) >= 2, f"env.{name} is {getattr(self, name)}; set it to 2 or more.")
+        for name in ("noops", "threads", "workers", "max_restarts", "sea_seed"):
             _require(getattr(self, name) >= 0, f"env.{name} is {getattr(self, name)}; set it to 0 or more.")
         _require(self.worker_timeout > 0, f"env.worker_timeout is {self.worker_timeout}; set it above 0.")
         _require(
@@ -78,6 +90,11 @@ class EnvConfig:
             f"env.maze_step_cap is {self.maze_step_cap}; set it to 0 (no cap) or more.",
         )
         _require(self.maze_pool >= 1, f"env.maze_pool is {self.maze_pool}; set it to 1 or more.")
+
+    @property
+    def on_device(self) -> bool:
+        """The environments are tensors on the agent's own device; others are processes and threads on the host."""
+        return self.name in ("disco-maze", "deep-sea", "random-coin")
 
 
 @dataclass(frozen=True)
@@ -98,6 +115,8 @@ class MixtureConfig:
     """Actor j of L explores with epsilon_base^(1 + epsilon_alpha j / (L - 1))."""
     epsilon_alpha: float = 8.0
     """See epsilon_base."""
+    extrinsic: bool = True
+    """Learn from r_e + beta_i r_i. Off: from beta_i r_i alone; the agent never sees r_e, scores are told as ever."""
 
     def __post_init__(self) -> None:
         _require(self.num_mixtures >= 1, f"mixture.num_mixtures is {self.num_mixtures}; set it to 1 or more.")
@@ -148,8 +167,8 @@ class NoveltyConfig:
     """Layers of f and of RND's networks for vector observations."""
     memory_capacity: int = 5000
     """Slots of each environment's episodic memory; when full, the oldest entry goes first."""
-    episodes_per_memory: int = 1
-    """The memory is wiped after this many episodes (the paper's meta-episode when above 1)."""
+    memory_episodes: int = 1
+    """Episodes of a meta-episode: an environment's memory is wiped, and takes the newest f, every so many episodes."""
     neighbours: int = 10
     """k, the number of nearest neighbours."""
     kernel_epsilon: float = 1e-2
@@ -184,7 +203,7 @@ class NoveltyConfig:
     def __post_init__(self) -> None:
         for name in (
             "embedding_size", "embedding_hidden", "embedding_snapshots", "memory_capacity", "neighbours", "rnd_size",
-            "train_frames", "episodes_per_memory",
+            "train_frames", "memory_episodes",
         ):  # fmt: skip
             _require(getattr(self, name) >= 1, f"novelty.{name} is {getattr(self, name)}; set it to 1 or more.")
         for name in (
@@ -210,6 +229,19 @@ class NoveltyConfig:
     def hand_crafted(self) -> bool:
         """The episodic memory holds states that the environments measure; there is no f."""
         return self.episodic and self.controllable_states == "hand-crafted"
+
+
+@dataclass(frozen=True)
+class ProbeConfig:
+    """Linear probes: how well the agent's place can be read off the embedding f, learned beside the agent."""
+
+    enabled: bool = False
+    """Train probes on the actors' steps and tell their errors. The environments must say where the agent is."""
+    learning_rate: float = 1e-2
+    """Adam's rate for the probes."""
+
+    def __post_init__(self) -> None:
+        _require(self.learning_rate > 0, f"probe.learning_rate is {self.learning_rate}; set it above 0.")
 
 
 @dataclass(frozen=True)
@@ -365,7 +397,7 @@ class EvaluationConfig:
     """Policies beta_0 and beta_{N-1} on environments of their own."""
 
     num_envs: int = 128
-    """Episodes per evaluation, all at the same time."""
+    """Episodes of each policy in an evaluation (meta-episodes with novelty.memory_episodes), all at the same time."""
     epsilon: float = 0.0
     """The evaluated policies are epsilon-greedy with this epsilon."""
     max_steps: int = 100
@@ -473,6 +505,7 @@ class Config:
     env: EnvConfig = field(default_factory=EnvConfig)
     mixture: MixtureConfig = field(default_factory=MixtureConfig)
     novelty: NoveltyConfig = field(default_factory=NoveltyConfig)
+    probe: ProbeConfig = field(default_factory=ProbeConfig)
     network: NetworkConfig = field(default_factory=NetworkConfig)
     replay: ReplayConfig = field(default_factory=ReplayConfig)
     learner: LearnerConfig = field(default_factory=LearnerConfig)
@@ -493,6 +526,15 @@ class Config:
             self.mixture.num_mixtures <= envs,
             f"mixture.num_mixtures ({self.mixture.num_mixtures}) is more than env.num_envs ({envs}), so some policies "
             "would never act; use as many environments as policies, or more.",
+        )
+        _require(
+            not self.probe.enabled or (self.novelty.episodic and not self.novelty.hand_crafted),
+            "probe.enabled needs an embedding f to look at; set novelty.episodic, and novelty.controllable_states to "
+            "learned or random, or leave probes off.",
+        )
+        _require(
+            not self.probe.enabled or self.run.runner == "local",
+            f"probe.enabled needs run.runner local, not {self.run.runner}; leave probes off on a cluster.",
         )
         most_sequences = envs * ((slots - 1 - trace) // self.replay.period + 1)
         _require(

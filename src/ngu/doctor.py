@@ -170,7 +170,7 @@ def environment_spec(config: Config) -> EnvironmentSpec:
     from ngu.envs.make import make_environment
     from ngu.envs.protocol import EnvironmentSpec
 
-    if config.env.name == "disco-maze":
+    if config.env.on_device:
         return make_environment(config, 1, torch.device("cpu")).spec
     return EnvironmentSpec(_PICTURE, torch.uint8, NUM_ACTIONS)
 

@@ -31,18 +31,27 @@ GLOSSARY: dict[str, str] = {
     "env/episode_length": "Steps in an episode, mean over the episodes that ended.",
     "env/episodes": "Episodes that ended since the last line.",
     "env/score": "Sum of the game's own rewards in an episode, mean over the episodes that ended.",
+    "env/solved": "Share of the episodes that ended with the task solved: treasure found, coin taken, goal reached.",
     "env/rooms": "Different rooms visited in an episode, mean over the episodes that ended.",
     "env/restarts": "Worker processes replaced since the start, because they died, hung or failed.",
     "env/*/exploit": "The same for the actors of beta_0 alone.",
     "env/*/explore": "The same for the actors of beta_{N-1} alone.",
+    "env/*/episode_*": "The same for the first, second, ... episode of a meta-episode (novelty.memory_episodes).",
     "env/*": "What an environment of yours measures under that name, at the end of an episode, mean over the episodes.",
     "novelty/reward": "The intrinsic reward r_i, mean over the steps collected.",
     "novelty/episodic": "The episodic part of r_i, 1 / (sqrt(summed similarity) + c), mean over the steps collected.",
     "novelty/alpha": "The life-long modulator alpha before its clip to [1, L], mean over the steps collected.",
     "novelty/rnd_error": "RND's prediction error err(x) on the actors' observations, mean over the steps collected.",
     "actor/q_max": "Value of the best action by the actors' networks, mean over the steps collected.",
+    "actor/q_max/episode_*": "The same for the first, second, ... episode of a meta-episode (novelty.memory_episodes).",
     "actor/q_max/*": "The same for the actors of beta_0 (exploit) or beta_{N-1} (explore) alone.",
+    "novelty/reward/episode_*": "r_i in the first, second, ... episode of a meta-episode (novelty.memory_episodes).",
     "novelty/reward/*": "r_i of the actors of beta_0 (exploit) or beta_{N-1} (explore) alone.",
+    "probe/position/squared_error": "Squared distance between the agent's position and what a probe of f says, mean.",
+    "probe/position/baseline": "The same for one constant answer, the mean position of the same steps.",
+    "probe/room/cross_entropy": "Cross-entropy of the room that a probe of f says the agent is in, in nats, mean.",
+    "probe/room/error_rate": "Share of the steps whose room the probe gets wrong.",
+    "probe/room/baseline": "The same for one constant answer, the commonest room of the same steps.",
     "replay/sequences": "Sequences in replay.",
     "replay/priority_mean": "Priority of a sequence in replay, to the power of replay.priority_exponent, mean.",
     "replay/priority_max": "The largest of them.",
@@ -71,8 +80,10 @@ GLOSSARY: dict[str, str] = {
     "ray/samples_per_insert": "Trained steps, padding included, for each step collected, since the start.",
     "memory/resident": "MiB of this process in the host's memory; worker processes have their own.",
     "memory/gpu": "MiB of the GPU that PyTorch holds for this process.",
+    "eval/*/*/episode_*": "That of the first, second, ... episode of a meta-episode (novelty.memory_episodes), mean.",
     "eval/*/coverage@*": "Share of open cells visited after that many steps by that policy, mean over held-out mazes.",
     "eval/*/score": "Sum of the game's own rewards in an evaluation episode of that policy, mean over the episodes.",
+    "eval/*/solved": "Share of the evaluation episodes of that policy that ended with the task solved.",
     "eval/*/rooms": "Different rooms visited in an evaluation episode of that policy, mean over the episodes.",
     "eval/*/human_normalised": "The score in percent of the way from a random player (0) to a human one (100), mean.",
     "eval/*/return": "Sum of the extrinsic rewards of an evaluation episode of that policy, mean over the episodes.",
@@ -91,6 +102,16 @@ def explain(name: str) -> str:
         if "*" in pattern and re.fullmatch(".+".join(map(re.escape, pattern.split("*"))), name):
             return sentence
     raise ValueError(f"the metric {name!r} is not in ngu.metrics.GLOSSARY; explain it there in one sentence")
+
+
+def by_policy(evaluation: Mapping[str, float]) -> dict[str, dict[str, float]]:
+    """Policy -> measurement -> mean, of `eval/...` metrics; `explore, episode 2` is a meta-episode's second alone."""
+    found: dict[str, dict[str, float]] = {}
+    for name, value in evaluation.items():
+        _, policy, measurement, *place = name.split("/")
+        who = f"{policy}, {place[0].replace('_', ' ')}" if place else policy
+        found.setdefault(who, {})[measurement] = value
+    return found
 
 
 class MetricsWriter:

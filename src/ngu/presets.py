@@ -1,4 +1,4 @@
-"""The paper's tables as data: a preset says what is trained on what, a variant changes a few of its fields.
+"""The paper's tables as data: a preset says what is trained on what, one of the `VARIANTS` changes a few of its fields.
 
 Each value names its source: `common` is the table of common hyperparameters (App. F.2), `maze` the Disco Maze table
 (App. F.3), `Atari` that of Atari's pre-processing (App. F.4), `figures` those of the networks, `text` the running text,
@@ -13,6 +13,8 @@ from typing import Any
 from ngu.config import Config
 from ngu.config_reading import with_overrides
 from ngu.errors import UserError, unknown_name
+from ngu.task_presets import DEEP_SEA, MINIGRID, RANDOM_COIN
+from ngu.variants import VARIANTS
 
 _DISCO_MAZE: Mapping[str, Any] = {
     "env.num_envs": 1024,  # ours: one GPU's worth of actors
@@ -267,31 +269,22 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {
     "atari-node": _ATARI_NODE,
     "atari-cpu": _ATARI_CPU,
     "gym": _GYM,
+    "deep-sea": DEEP_SEA,
+    "random-coin": RANDOM_COIN,
+    "minigrid": MINIGRID,
 }
 """What is trained on what; the first is the default."""
 
-VARIANTS: Mapping[str, Mapping[str, Any]] = {
-    "ngu": {},
-    "random-projection": {"novelty.controllable_states": "random"},
-    "hand-crafted": {"novelty.controllable_states": "hand-crafted"},
-    "rnd-only": {"novelty.episodic": False, "novelty.lifelong": True},
-    "no-rnd": {"novelty.lifelong": False},
-    "r2d2-retrace": {
-        "mixture.num_mixtures": 1,
-        "mixture.beta": 0.0,
-        "novelty.episodic": False,
-        "novelty.lifelong": False,
-    },
-}
-"""Changes to a preset: the paper's agent, its baselines, and its ablation without RND. `r2d2-retrace` has no r_i;
-`hand-crafted` is for Montezuma's Revenge, and for environments that name such a state."""
 
-
-def preset(name: str, variant: str = "ngu") -> Config:
-    """The config of a preset with a variant applied."""
+def preset(name: str, variant: str = "ngu", overrides: Mapping[str, Any] | None = None) -> Config:
+    """The config of a preset with a variant applied, then `overrides` by dotted name; it is checked as a whole."""
     if name not in PRESETS:
         raise UserError(unknown_name(f"the preset {name}", name, PRESETS))
     if variant not in VARIANTS:
         raise UserError(unknown_name(f"the variant {variant}", variant, VARIANTS))
-    config = with_overrides(Config(), {**PRESETS[name], **VARIANTS[variant]})
-    return with_overrides(config, {"preset": name, "variant": variant})
+    labels = {"preset": name, "variant": variant}
+    changes = {**PRESETS[name], **VARIANTS[variant].changes, **(overrides or {}), **labels}
+    try:
+        return with_overrides(Config(), changes)
+    except UserError as error:
+        raise UserError(f"the variant {variant} does not fit the preset {name}: {error}") from None

@@ -28,6 +28,7 @@ _LOG_PERIOD = 10.0
 
 _SHOWN = {
     "env/coverage": ("coverage", ".1%"),
+    "env/solved": ("solved", ".1%"),
     "env/score": ("score", ",.5g"),
     "env/rooms": ("rooms", ".3g"),
     "loss/retrace": ("loss", ".4g"),

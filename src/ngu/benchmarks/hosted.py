@@ -220,7 +220,7 @@ def measure_hosted(
 def benchmark_config(config: Config) -> Config:
     """The config that is measured: learning begins at once, and memories keep the entries that they are given."""
     config = learning_at_once(config)
-    return with_overrides(config, {"novelty.episodes_per_memory": _NEVER_WIPED}) if config.novelty.episodic else config
+    return with_overrides(config, {"novelty.memory_episodes": _NEVER_WIPED}) if config.novelty.episodic else config
 
 
 def _checked_ratios(config: Config, ratios: Sequence[float]) -> list[float]:
@@ -280,7 +280,7 @@ def _changed(config: Config, used: Config) -> dict[str, tuple[float, float]]:
     """Settings that differ: name -> (asked for, used)."""
     pairs = {
         "replay.min_sequences": (config.replay.min_sequences, used.replay.min_sequences),
-        "novelty.episodes_per_memory": (config.novelty.episodes_per_memory, used.novelty.episodes_per_memory),
+        "novelty.memory_episodes": (config.novelty.memory_episodes, used.novelty.memory_episodes),
     }
     return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
 

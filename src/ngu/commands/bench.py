@@ -45,7 +45,7 @@ class Bench(Train):
 
 def main(argv: list[str]) -> int:
     command, config = read_command("ngu bench", Bench, argv)
-    on_the_host = config.env.name != "disco-maze"
+    on_the_host = not config.env.on_device
     on_a_cluster = config.run.runner == "ray"
     _check(command, on_the_host and not on_a_cluster)
     from ngu.commands.session import memory_in_words

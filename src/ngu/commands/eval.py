@@ -100,6 +100,7 @@ def evaluate(config: Config, checkpoint: Checkpoint, *, to_the_end: bool = False
     from ngu.envs.make import make_environment
     from ngu.evaluator import Evaluator
     from ngu.machine import resolve_device
+    from ngu.metrics import by_policy
 
     device = resolve_device(config.run.device)
     sample = make_environment(config, 1, device)
@@ -112,14 +113,10 @@ def evaluate(config: Config, checkpoint: Checkpoint, *, to_the_end: bool = False
         longest = f"{config.evaluation.max_steps:,} steps"
         print(f"episodes of up to {longest} are played to their end; --steps cuts them", file=sys.stderr)
     evaluator = Evaluator(config, learner, device)
-    results: dict[str, dict[str, float]] = {}
     try:
-        for name, value in evaluator.evaluate(learner, statistics).items():
-            _, policy, measurement = name.split("/")
-            results.setdefault(policy, {})[measurement] = value
+        return by_policy(evaluator.evaluate(learner, statistics))
     finally:
         evaluator.env.close()
-    return results
 
 
 def scripted(config: Config) -> dict[str, dict[str, float]]:
@@ -169,14 +166,14 @@ def table(results: dict[str, dict[str, float]]) -> str:
 
 def _place(name: str) -> int:
     """What a game is about comes first; the rest stays as it is."""
-    first = ("score", "human_normalised", "rooms")
+    first = ("solved", "score", "human_normalised", "rooms")
     return first.index(name) if name in first else len(first)
 
 
 def _cell(name: str, value: float | None) -> str:
     if value is None:
         return "-"
-    if name.startswith("coverage"):
+    if name.startswith(("coverage", "solved")):
         return f"{value:.1%}"
     if name == "human_normalised":
         return f"{value:.1f}%"

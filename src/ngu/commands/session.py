@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 
 from ngu.errors import UserError
+from ngu.metrics import by_policy
 from ngu.training import Training
 
 INTERRUPTED = 130
@@ -37,11 +38,8 @@ def train_and_report(training: Training) -> int:
 
 def final_results(evaluation: Mapping[str, float]) -> list[str]:
     """One line for each policy: the share of open cells it visited on held-out mazes, or its score."""
-    policies: dict[str, dict[str, float]] = {}
-    for name, value in evaluation.items():
-        _, policy, measurement = name.split("/")
-        policies.setdefault(policy, {})[measurement] = value
-    lines = (_final_coverage(policy, found) or _final_score(policy, found) for policy, found in policies.items())
+    policies = by_policy(evaluation).items()
+    lines = (_final_coverage(policy, found) or _final_score(policy, found) for policy, found in policies)
     return [line for line in lines if line]
 
 
@@ -55,9 +53,11 @@ def _final_coverage(policy: str, found: Mapping[str, float]) -> str:
 
 
 def _final_score(policy: str, found: Mapping[str, float]) -> str:
-    if "score" not in found:
+    if "score" not in found and "solved" not in found:
         return ""
-    parts = [f"{found['score']:,.6g}"]
+    parts = [f"{found.get('score', found.get('return', 0.0)):,.6g}"]
+    if "solved" in found:
+        parts.append(f"solved {found['solved']:.1%}")
     if "human_normalised" in found:
         parts.append(f"human-normalised {found['human_normalised']:.1f}%")
     if "rooms" in found:

@@ -20,13 +20,15 @@ from ngu.config import (
     MixtureConfig,
     NetworkConfig,
     NoveltyConfig,
+    ProbeConfig,
     RayConfig,
     ReplayConfig,
     RunConfig,
 )
 from ngu.config_reading import from_dict, read_config_file, to_dict
 from ngu.errors import UserError
-from ngu.presets import PRESETS, VARIANTS, preset
+from ngu.presets import PRESETS, preset
+from ngu.variants import VARIANTS
 
 _PROG = "ngu train"
 _DEFAULT_PRESET = next(iter(PRESETS))
@@ -70,6 +72,7 @@ class Train:
     env: EnvConfig = dataclasses.field(default_factory=EnvConfig)
     mixture: MixtureConfig = dataclasses.field(default_factory=MixtureConfig)
     novelty: NoveltyConfig = dataclasses.field(default_factory=NoveltyConfig)
+    probe: ProbeConfig = dataclasses.field(default_factory=ProbeConfig)
     network: NetworkConfig = dataclasses.field(default_factory=NetworkConfig)
     replay: ReplayConfig = dataclasses.field(default_factory=ReplayConfig)
     learner: LearnerConfig = dataclasses.field(default_factory=LearnerConfig)
@@ -128,7 +131,10 @@ def _spelt_out(token: str) -> str:
 def _base(line: CommandLine) -> Config:
     """Preset, variant and file."""
     name = line.positionals[0] if line.positionals else _DEFAULT_PRESET
-    base = preset(name, line.value("variant", "ngu"))
+    # What some variants need on some presets has to be there when the two are put together.
+    needed = {"env.num_envs": "env.num-envs", "mixture.num_mixtures": "mixture.num-mixtures"}
+    given = {field: int(line.value(option, "0")) for field, option in needed.items() if option in line.options}
+    base = preset(name, line.value("variant", "ngu"), {field: value for field, value in given.items() if value > 0})
     if "config" not in line.options:
         return base
     path = Path(line.value("config", "")).expanduser()

@@ -39,6 +39,10 @@ HAND_CRAFTED_STATE = ("player_x", "player_y", "room_and_level", "keys")
 """The parts of `hand_crafted_state`, in order."""
 HAND_CRAFTED_GAME = "montezuma_revenge"
 """The only game that the paper has such a state for."""
+POSITION = HAND_CRAFTED_STATE[:2]
+"""Those parts of it that say where the player is in the room."""
+ROOM = ("room", 24)
+"""What the room alone is called, and how many a level has."""
 
 
 def load_emulator() -> Any:
@@ -136,6 +140,8 @@ class AtariGame(gymnasium.Env[NDArray[np.uint8], np.int64]):
         noops: an episode begins with 0 to this many no-ops, each number as likely.
         max_frames: an episode is truncated after this many frames.
         hand_crafted: also measure the parts of `hand_crafted_state` at every step (Montezuma's Revenge alone).
+        tell_position: also measure where the player is, for probes, where that is known: `player_x` and `player_y` as
+            above, and the `room`, 0 to 23 whatever the level.
         render_mode: `rgb_array` for the colour screen, [210, 160, 3]; None for nothing.
 
     `reset(options={"noops": n})` begins with exactly n no-ops.
@@ -150,6 +156,7 @@ class AtariGame(gymnasium.Env[NDArray[np.uint8], np.int64]):
         noops: int = 30,
         max_frames: int = 108_000,
         hand_crafted: bool = False,
+        tell_position: bool = False,
         render_mode: str | None = None,
     ) -> None:
         self.game = check_game(game)
@@ -166,11 +173,14 @@ class AtariGame(gymnasium.Env[NDArray[np.uint8], np.int64]):
         self.observation_space = gymnasium.spaces.Box(0, 255, (1, PICTURE_SIZE, PICTURE_SIZE), np.uint8)
         self.action_space = gymnasium.spaces.Discrete(NUM_ACTIONS)
         self._room_of = ROOM_READERS.get(self.game)
-        self.measurements: tuple[str, ...] = (
-            "score",
-            *(("rooms",) if self._room_of else ()),
-            *(HAND_CRAFTED_STATE if hand_crafted else ()),
-        )
+        told = tell_position and self.game == HAND_CRAFTED_GAME
+        self.probed_position: tuple[str, ...] = POSITION if told else ()
+        """Those of the `measurements` that say where the player is."""
+        self.probed_room = ROOM if told else None
+        """The one that says in which of how many rooms."""
+        names = ["score", *(["rooms"] if self._room_of else [])]
+        names += [*(HAND_CRAFTED_STATE if hand_crafted else ()), *((*POSITION, ROOM[0]) if told else ())]
+        self.measurements: tuple[str, ...] = tuple(dict.fromkeys(names))
         """The names in `info`."""
         self.controllable_state: tuple[str, ...] = HAND_CRAFTED_STATE if hand_crafted else ()
         """Those of them that make up the hand-crafted controllable state."""
@@ -277,8 +287,10 @@ class AtariGame(gymnasium.Env[NDArray[np.uint8], np.int64]):
             ram = self.ram
             self._rooms.add(self._room_of(ram))
             info["rooms"] = float(len(self._rooms))
-            if self.hand_crafted:
-                info |= zip(HAND_CRAFTED_STATE, montezuma_state(ram).tolist(), strict=True)
+            if self.hand_crafted or self.probed_room:
+                state = dict(zip(HAND_CRAFTED_STATE, montezuma_state(ram).tolist(), strict=True))
+                state["room"] = state["room_and_level"] % ROOM[1]
+                info |= {name: value for name, value in state.items() if name in self.measurements}
         return info
 
 

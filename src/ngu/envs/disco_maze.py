@@ -43,6 +43,10 @@ ACTIONS = ("left", "right", "up", "down")
 """What the actions 0 to 3 do."""
 
 
+_POSITION = ("column", "row")
+"""What is measured of the player's place, where that is asked for."""
+
+
 class MazeState(NamedTuple):
     """Everything that a step reads and changes; C = S * S cells, counted row by row."""
 
@@ -146,6 +150,7 @@ class DiscoMaze:
         pool: how many mazes are made at a time; at least one for each environment is.
         device: where everything lives.
         compile_kernels: fuse the small kernels of the step and of the maze search with `torch.compile`.
+        tell_position: also measure the player's `column` and `row`, for probes.
     """
 
     graph_safe = True
@@ -159,6 +164,7 @@ class DiscoMaze:
         pool: int,
         device: torch.device | str,
         compile_kernels: bool = False,
+        tell_position: bool = False,
     ) -> None:
         check_size(size)
         if num_envs < 1:
@@ -173,7 +179,8 @@ class DiscoMaze:
             observation_dtype=torch.uint8,
             num_actions=len(ACTIONS),
             max_episode_steps=step_cap or None,
-            measurements=("coverage",),
+            measurements=("coverage", *(_POSITION if tell_position else ())),
+            probed_position=_POSITION if tell_position else (),
         )
         self._pool = MazePool(num_envs, size, pool, self.device, compile_kernels)
         self._generator = torch.Generator(self.device)
@@ -204,7 +211,8 @@ class DiscoMaze:
             terminated=self._state.terminated,
             truncated=self._state.truncated,
             first=self._state.first,
-            info={"coverage": self._state.coverage},
+            info={"coverage": self._state.coverage}
+            | {name: zeros(num_envs, dtype=torch.float32) for name in self.spec.probed_position},
         )
         self._constants = (
             self._pool.walls,
@@ -258,6 +266,12 @@ class DiscoMaze:
     def _run_step(self, action: Tensor) -> None:
         self.colours.random_(0, WALL_COLOURS, generator=self._generator)
         self._advance(self._state, action, self.colours, *self._constants)
+        self._measure_position()
+
+    def _measure_position(self) -> None:
+        if self.spec.probed_position:
+            self._step.info["column"].copy_(self._state.position % self.size)
+            self._step.info["row"].copy_(self._state.position // self.size)
 
     def recv(self) -> Step:
         return self._step
@@ -282,6 +296,7 @@ class DiscoMaze:
             if name != "taken":
                 tensor.copy_(state[name])
         self._pool.load_state_dict(state)
+        self._measure_position()
         self._generator.set_state(state["colour_generator"].cpu())
         self._steps_since_maintenance = 0
 

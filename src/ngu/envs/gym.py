@@ -4,7 +4,7 @@ Actions are one `Discrete` space; the agent counts from 0 whatever the space's `
 
 - uint8 of rank 2 or 3 is a picture and becomes [C, H, W] uint8. [H, W] has one channel. Of three axes the shorter of
   the first and the last is C, so [210, 160, 3] and [4, 84, 84] are both understood; if they are equal it is the last,
-  as is Gymnasium's custom.
+  as is Gymnasium's custom. An environment whose attribute `channels_first` is True or False settles it.
 - any other number of rank 0, 1 or 2, and uint8 of rank 0 or 1, is a vector: flattened, float32, its values as they are.
 
 Everything else is refused with a sentence that names the Gymnasium wrapper to use. Nothing here needs PyTorch before a
@@ -55,6 +55,10 @@ class Interface:
     """The names that the environment puts into `info` after every reset and step."""
     controllable_state: tuple[str, ...] = ()
     """Those of them that make up a hand-crafted controllable state."""
+    probed_position: tuple[str, ...] = ()
+    """Those of them that say where the agent is."""
+    probed_room: tuple[str, int] | None = None
+    """The one of them that says in which of how many rooms it is."""
 
     @classmethod
     def from_plain(cls, fields: Mapping[str, Any]) -> Interface:
@@ -100,6 +104,8 @@ class Interface:
             max_episode_steps=self.max_episode_steps,
             measurements=self.all_measurements,
             controllable_state=self.controllable_state,
+            probed_position=self.probed_position,
+            probed_room=self.probed_room,
         )
 
 
@@ -111,7 +117,8 @@ def read_interface(env: Env) -> Interface:
             "Gymnasium's interface."
         )
     num_actions, first_action = _read_actions(env.action_space)
-    space_shape, channels_last, shape, dtype = _read_observations(env.observation_space)
+    settled = env.get_wrapper_attr("channels_first") if env.has_wrapper_attr("channels_first") else None
+    space_shape, channels_last, shape, dtype = _read_observations(env.observation_space, settled)
     measurements = _read_names(env, "measurements")
     return Interface(
         space_shape=space_shape,
@@ -122,7 +129,9 @@ def read_interface(env: Env) -> Interface:
         first_action=first_action,
         max_episode_steps=_read_longest_episode(env),
         measurements=measurements,
-        controllable_state=_read_controllable_state(env, measurements),
+        controllable_state=_read_measured(env, "controllable_state", measurements),
+        probed_position=_read_measured(env, "probed_position", measurements),
+        probed_room=_read_room(env, measurements),
     )
 
 
@@ -147,7 +156,7 @@ def _read_actions(space: spaces.Space[Any]) -> tuple[int, int]:
 
 
 def _read_observations(
-    space: spaces.Space[Any],
+    space: spaces.Space[Any], channels_first: bool | None = None
 ) -> tuple[tuple[int, ...], bool, tuple[int, ...], Literal["uint8", "float32"]]:
     """The space's shape, whether its channels are last, and the agent's shape and dtype."""
     refusal = f"the environment's observations are {_brief(space)}, but the agent needs one Box; "
@@ -166,7 +175,7 @@ def _read_observations(
     if space.dtype == np.uint8 and rank == 2:
         return shape, False, (1, *shape), "uint8"
     if space.dtype == np.uint8 and rank == 3:
-        channels_last = shape[2] <= shape[0]
+        channels_last = shape[2] <= shape[0] if channels_first is None else not channels_first
         return shape, channels_last, (shape[2], *shape[:2]) if channels_last else shape, "uint8"
     if rank <= 2:
         return shape, False, (int(np.prod(shape)),), "float32"
@@ -203,15 +212,29 @@ def _read_names(env: Env, attribute: str) -> tuple[str, ...]:
     return tuple(names) if holds_names else ()
 
 
-def _read_controllable_state(env: Env, measurements: tuple[str, ...]) -> tuple[str, ...]:
-    """The names in the environment's attribute `controllable_state`, all of which it must measure."""
-    names = _read_names(env, "controllable_state")
+def _read_measured(env: Env, attribute: str, measurements: tuple[str, ...]) -> tuple[str, ...]:
+    """The names in an attribute of the environment, all of which it must measure."""
+    names = _read_names(env, attribute)
     for name in names:
         if name not in measurements:
             raise UserError(
-                f"the environment's controllable_state names {name!r}, which its measurements do not; add it to them."
+                f"the environment's {attribute} names {name!r}, which its measurements do not; add it to them."
             )
     return names
+
+
+def _read_room(env: Env, measurements: tuple[str, ...]) -> tuple[str, int] | None:
+    """The measurement that says which room the agent is in, and how many there are, from `probed_room`."""
+    given = env.get_wrapper_attr("probed_room") if env.has_wrapper_attr("probed_room") else None
+    if given is None:
+        return None
+    name, count = given if isinstance(given, list | tuple) and len(given) == 2 else (None, None)
+    if name not in measurements or not isinstance(count, int) or count < 1:
+        raise UserError(
+            f"the environment's probed_room is {given!r}; give the name of one of its measurements and how many rooms "
+            "there are, such as ('room', 24)."
+        )
+    return name, count
 
 
 class GymFactory:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -11,11 +12,14 @@ from ngu.config_reading import with_overrides
 from ngu.envs.protocol import EnvironmentBatch
 from ngu.errors import UserError
 
+if TYPE_CHECKING:
+    from ngu.envs.gym import GymFactory
+
 _OTHERWISE = "set novelty.controllable_states to learned"
 
 
 def make_environment(config: Config, num_envs: int, device: torch.device, share: int = 1) -> EnvironmentBatch:
-    """`num_envs` environments; those of the Disco Maze live on `device`, others on the host.
+    """`num_envs` environments, on `device` if they are tensors (`EnvConfig.on_device`), else on the host.
 
     `share` batches divide the machine's cores: each gets its part of the threads or worker processes.
     """
@@ -32,7 +36,16 @@ def make_environment(config: Config, num_envs: int, device: torch.device, share:
             pool=env.maze_pool,
             device=device,
             compile_kernels=config.run.compile and device.type == "cuda",
+            tell_position=config.probe.enabled,
         )
+    if env.name == "deep-sea":
+        from ngu.envs.deep_sea import DeepSea
+
+        return DeepSea(num_envs, env.sea_size, env.sea_seed, device)
+    if env.name == "random-coin":
+        from ngu.envs.random_coin import RandomCoin
+
+        return RandomCoin(num_envs, env.coin_size, env.coin_step_cap, device)
     if in_emulator_threads(config):
         from ngu.envs.atari import AtariVector
 
@@ -40,33 +53,62 @@ def make_environment(config: Config, num_envs: int, device: torch.device, share:
         threads = min(env.threads or cores(), num_envs)
         return AtariVector(env.game, num_envs, threads=threads, noops=env.noops, max_frames=env.max_frames)
 
-    from ngu.envs.gym import GymFactory
     from ngu.envs.workers import WorkerEnvironments
 
-    if env.name == "atari":
-        from ngu.envs.atari_game import AtariGame
-        from ngu.envs.atari_games import check_game
-
-        settings = {"game": check_game(env.game), "noops": env.noops, "max_frames": env.max_frames}
-        factory = GymFactory(AtariGame, {**settings, "hand_crafted": hand_crafted})
-    elif env.id:
-        factory = GymFactory(env.id)
-    else:
-        raise UserError("no Gymnasium environment is named; choose one with --env, for example --env CartPole-v1.")
     batch = WorkerEnvironments(
-        factory,
+        single_environment(config),
         num_envs,
         workers=max((env.workers or cores()) // share, 1),
         timeout=env.worker_timeout,
         max_restarts=env.max_restarts,
     )
+    name = {"atari": env.game, "minigrid": env.level}.get(env.name, env.id)
     if hand_crafted and not batch.spec.controllable_state:  # only an environment that was made can say
         batch.close()
         raise UserError(
-            f"the environment {env.id} has no hand-crafted controllable state; name the measurements that make it up "
-            f"in its attribute controllable_state, or {_OTHERWISE}."
+            f"the environment {name} has no hand-crafted controllable state; name the measurements that make it up in "
+            f"its attribute controllable_state, or {_OTHERWISE}."
+        )
+    if config.probe.enabled and not (batch.spec.probed_position or batch.spec.probed_room):
+        batch.close()
+        raise UserError(
+            f"there is nothing to probe f for: {name} does not say where the agent is; name measurements in its "
+            "attribute probed_position, or leave probe.enabled off."
         )
     return batch
+
+
+def single_environment(config: Config) -> GymFactory:
+    """Makes single environments of the kind that the config names, in Gymnasium's interface."""
+    from ngu.envs.gym import GymFactory
+
+    env = config.env
+    if env.name == "atari":
+        from ngu.envs.atari_game import AtariGame
+        from ngu.envs.atari_games import check_game
+
+        settings = {"game": check_game(env.game), "noops": env.noops, "max_frames": env.max_frames}
+        told = {"hand_crafted": config.novelty.hand_crafted, "tell_position": config.probe.enabled}
+        return GymFactory(AtariGame, {**settings, **told})
+    if env.name == "minigrid":
+        from ngu.envs.minigrid_level import MiniGridLevel, check_level
+
+        return GymFactory(MiniGridLevel, {"level": check_level(env.level)})
+    if env.name == "disco-maze":
+        from ngu.envs.disco_maze_gym import DiscoMazeEnv
+
+        return GymFactory(DiscoMazeEnv, {"size": env.maze_size, "step_cap": env.maze_step_cap})
+    if env.name == "deep-sea":
+        from ngu.envs.deep_sea_gym import DeepSeaEnv
+
+        return GymFactory(DeepSeaEnv, {"size": env.sea_size, "sea_seed": env.sea_seed})
+    if env.name == "random-coin":
+        from ngu.envs.random_coin_gym import RandomCoinEnv
+
+        return GymFactory(RandomCoinEnv, {"size": env.coin_size, "step_cap": env.coin_step_cap})
+    if not env.id:
+        raise UserError("no Gymnasium environment is named; choose one with --env, for example --env CartPole-v1.")
+    return GymFactory(env.id)
 
 
 def _check_hand_crafted_state(env: EnvConfig) -> None:
@@ -84,8 +126,9 @@ def _check_hand_crafted_state(env: EnvConfig) -> None:
 
 
 def in_emulator_threads(config: Config) -> bool:
-    """Atari in the emulator's own threads, which do not read the memory that hand-crafted states are made of."""
-    return config.env.name == "atari" and config.env.backend == "vector" and not config.novelty.hand_crafted
+    """Atari in the emulator's own threads, which do not read the console's memory, where places and states stand."""
+    reads_memory = config.novelty.hand_crafted or config.probe.enabled
+    return config.env.name == "atari" and config.env.backend == "vector" and not reads_memory
 
 
 def measuring_rooms(config: Config) -> Config:
@@ -95,6 +138,17 @@ def measuring_rooms(config: Config) -> Config:
 
     if config.env.name == "atari" and check_game(config.env.game) in ROOM_READERS:
         return with_overrides(config, {"env.backend": "workers"})
+    return config
+
+
+def cut_after(config: Config, steps: int) -> Config:
+    """The same environments, whose episodes are truncated after so many steps; Gymnasium's have their own limit."""
+    from ngu.envs.atari_game import FRAME_SKIP
+
+    if config.env.name == "atari":
+        return with_overrides(config, {"env.max_frames": min(config.env.max_frames, FRAME_SKIP * steps)})
+    if config.env.name == "disco-maze":
+        return with_overrides(config, {"env.maze_step_cap": min(config.env.maze_step_cap or steps, steps)})
     return config
 
 

@@ -25,11 +25,16 @@ class EnvironmentSpec:
     """The names in `Step.info`."""
     controllable_state: tuple[str, ...] = ()
     """Those of them, in order, that make up a hand-crafted controllable state; empty where there is none."""
+    probed_position: tuple[str, ...] = ()
+    """Those of them that say where the agent is, such as ("x", "y"), for probes of f; empty where none does."""
+    probed_room: tuple[str, int] | None = None
+    """The one of them that says which room it is in, and how many rooms there are: 0 to that number less 1."""
 
     @property
     def reported(self) -> tuple[str, ...]:
         """The measurements that metrics are made of. Where an agent stands when its episode ends is none of them."""
-        return tuple(name for name in self.measurements if name not in self.controllable_state)
+        places = {*self.controllable_state, *self.probed_position, *(self.probed_room or ())[:1]}
+        return tuple(name for name in self.measurements if name not in places)
 
 
 @dataclass

@@ -34,6 +34,8 @@ class NoveltyParts:
     """Before the clip."""
     error: Tensor
     """RND's error."""
+    state: Tensor | None
+    """[E, p] controllable states as they went into memory; None where there is none."""
 
 
 class IntrinsicReward:
@@ -73,6 +75,7 @@ class IntrinsicReward:
 
         stored = storage_dtype(device, precision)
         self.episodes = torch.zeros(num_envs, dtype=torch.int64, device=device)
+        """[E] episodes that have begun, since the start or since `begin_anew`."""
         self.snapshots: EmbeddingSnapshots | None = None
         self.memory: EpisodicMemory | None = None
         if config.episodic:
@@ -106,7 +109,7 @@ class IntrinsicReward:
         """Memory slots: the set capacity, or fewer if no meta-episode can fill them."""
         if spec.max_episode_steps is None:
             return self.config.memory_capacity
-        longest = (spec.max_episode_steps + 1) * self.config.episodes_per_memory
+        longest = (spec.max_episode_steps + 1) * self.config.memory_episodes
         return min(self.config.memory_capacity, longest)
 
     @torch.no_grad()
@@ -141,12 +144,13 @@ class IntrinsicReward:
     ) -> NoveltyParts:
         """As calling, with what the reward is made of."""
         self._check(controllable_state)
+        wiped = self._begin_episodes(first)
         error = torch.zeros(self.num_envs, device=observation.device)
         with autocast(observation.device, self.precision):
             if self.rnd is not None:
                 with self._rnd_branch.fork():
                     error = self.rnd.error(observation)
-            episodic = self._episodic(observation, first, controllable_state)
+            episodic, state = self._episodic(observation, wiped, controllable_state)
         if self.rnd is not None:
             self._rnd_branch.join()
             self.moments.update(error)
@@ -162,7 +166,7 @@ class IntrinsicReward:
             reward = torch.zeros_like(error)
         # Nothing led to an episode's first observation, and an empty memory would pay 1 / c.
         reward = torch.where(first if terminated is None else first | terminated, 0.0, reward)
-        return NoveltyParts(torch.nan_to_num(reward, 0.0, 0.0, 0.0), episodic, alpha, error)
+        return NoveltyParts(torch.nan_to_num(reward, 0.0, 0.0, 0.0), episodic, alpha, error, state)
 
     def _check(self, state: Tensor | None) -> None:
         """Refuses a controllable state that is missing, of another shape, or of no use."""
@@ -186,11 +190,28 @@ class IntrinsicReward:
         """Scalar index of the running distance under the newest f; hand-crafted states have but one."""
         return self._only[0] if self.snapshots is None else self.snapshots.newest
 
-    def _episodic(self, observation: Tensor, first: Tensor, state: Tensor | None) -> Tensor:
-        if self.memory is None:
-            return torch.zeros(self.num_envs, device=observation.device)
-        wiped = first & (self.episodes % self.config.episodes_per_memory == 0)
+    @property
+    def place(self) -> Tensor:
+        """[E] int64: the running episode's place in its meta-episode of n = `memory_episodes`, 0 to n - 1."""
+        return (self.episodes - 1) % self.config.memory_episodes
+
+    def begin_anew(self) -> None:
+        """Lets the episodes that begin next be the first of new meta-episodes, however many the running ones have had.
+
+        For environments that are all reset: episodes that were cut short without an end are not remembered as such.
+        """
+        self.episodes.zero_()
+
+    def _begin_episodes(self, first: Tensor) -> Tensor:
+        """Counts the episodes that begin; [E] bool, where a meta-episode does, so that the memory is wiped."""
+        wiped = first & (self.episodes % self.config.memory_episodes == 0)
         self.episodes.add_(first.to(torch.int64))
+        return wiped
+
+    def _episodic(self, observation: Tensor, wiped: Tensor, state: Tensor | None) -> tuple[Tensor, Tensor | None]:
+        """The episodic part, and the controllable states that were remembered."""
+        if self.memory is None:
+            return torch.zeros(self.num_envs, device=observation.device), None
         self.memory.wipe(wiped)
         slot = self._only
         if self.snapshots is not None:
@@ -201,7 +222,7 @@ class IntrinsicReward:
         distance = search_nearest(state, self.memory.entries, self.memory.filled, self.kernel.neighbours)
         mean_distance = self.scale.update(distance, slot)
         self.memory.append(state)
-        return episodic_reward(distance, mean_distance, self.kernel)
+        return episodic_reward(distance, mean_distance, self.kernel), state
 
     def train(
         self, observation: Tensor, action: Tensor, next_observation: Tensor, valid: Tensor | None = None
@@ -220,7 +241,7 @@ class IntrinsicReward:
         For evaluation: the copy must see the rewards that the actors see, and leave theirs alone. A running distance
         belongs to the f it was measured under, so both come from there; RND's weights come from `model`.
         """
-        self.episodes.zero_()
+        self.begin_anew()
         if self.memory is not None:
             self.memory.written.zero_()
             self.scale.take_over(statistics.scale, statistics._newest)

@@ -79,6 +79,20 @@ PANELS = (
         share=True,
     ),
     Panel(
+        "Position by a linear probe of f",
+        "squared error",
+        (
+            Line("probe/position/squared_error", "probe"),
+            Line("probe/position/baseline", "constant answer", dashed=True),
+        ),
+    ),
+    Panel(
+        "Room by a linear probe of f",
+        "share of wrong answers",
+        (Line("probe/room/error_rate", "probe"), Line("probe/room/baseline", "constant answer", dashed=True)),
+        share=True,
+    ),
+    Panel(
         f"Intrinsic reward {INTRINSIC} while training",
         "reward per step",
         (

@@ -10,18 +10,11 @@ import numpy as np
 
 from ngu.config import Config
 from ngu.config_reading import to_dict
-from ngu.presets import VARIANTS
 from ngu.report.results import Floats, Results
 from ngu.report.worlds import World
+from ngu.variants import VARIANTS
 
-VARIANT_LABELS = {
-    "ngu": "NGU",
-    "random-projection": "random projection",
-    "hand-crafted": "hand-crafted states",
-    "rnd-only": "RND alone",
-    "no-rnd": "without RND",
-    "r2d2-retrace": "R2D2 (Retrace)",
-}
+VARIANT_LABELS = {name: variant.label for name, variant in VARIANTS.items()}
 """What the variants are, as the paper's figures call them."""
 MAZE_LABELS = {**VARIANT_LABELS, "ngu": "learned controllable states"}
 """The same on the Disco Maze, where the paper compares controllable states."""

@@ -1,6 +1,6 @@
 """The kinds of environments and what a report makes of each: the one place that tells them apart.
 
-`mazes` shows coverage, ways and scripted policies; `games` shows scores and screens, of Atari and Gymnasium alike.
+`mazes` shows coverage, ways and scripted policies; `games` shows scores and screens, of all others alike.
 """
 
 from __future__ import annotations
@@ -34,5 +34,12 @@ class Kind(Protocol):
         ...
 
 
-KINDS: Mapping[str, Kind] = {"disco-maze": mazes, "atari": games, "gym": games}
+KINDS: Mapping[str, Kind] = {
+    "disco-maze": mazes,
+    "deep-sea": games,
+    "random-coin": games,
+    "minigrid": games,
+    "atari": games,
+    "gym": games,
+}
 """By `env.name`."""

@@ -12,10 +12,11 @@ from typing import Any
 import ngu.config
 from ngu.config import Config
 from ngu.metrics import explain
-from ngu.presets import PRESETS, VARIANTS, preset
+from ngu.presets import PRESETS, preset
 from ngu.report import markup
 from ngu.report.groups import Group, flat_settings, full_label
 from ngu.report.results import Results
+from ngu.variants import VARIANTS
 
 _ORIGIN_COLUMNS = ("command", "commit", "machine", "ngu", "torch", "python", "created")
 _OWN_TO_A_RUN = ("run.seed", "run.name", "run.folder")

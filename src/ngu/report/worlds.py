@@ -1,4 +1,4 @@
-"""What a run plays in: a maze, an Atari game, or an environment of Gymnasium's."""
+"""What a run plays in: a maze, an Atari game, or another environment, which is known by its name alone."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class World:
 
     kind: Kind
     name: str = ""
-    """The emulator's name of a game, or an environment's id; empty for mazes."""
+    """The emulator's name of a game, an environment's id, or what people call a task; empty for mazes."""
     maze: tuple[int, int] | None = None
     """Size and step cap of a maze, where known."""
 
@@ -31,7 +31,14 @@ class World:
         """The world of a run's settings."""
         if env.name == "disco-maze":
             return cls(env.name, maze=(env.maze_size, env.maze_step_cap))
-        return cls(env.name, check_game(env.game) if env.name == "atari" else env.id)
+        if env.name == "atari":
+            return cls(env.name, check_game(env.game))
+        tasks = {
+            "deep-sea": f"Deep Sea of size {env.sea_size}",
+            "random-coin": f"Random Coin of size {env.coin_size}",
+            "minigrid": f"MiniGrid {env.level}",
+        }
+        return cls("gym", tasks.get(env.name, env.id))
 
     @classmethod
     def from_header(cls, header: Mapping[str, str]) -> World:

@@ -80,7 +80,7 @@ class LocalRunner(LearningLoop):
     def pop_statistics(self) -> dict[str, float]:
         """Metrics since the last call."""
         self.settle()
-        counted = {"env/restarts": float(self.restarts)} if self.config.env.name != "disco-maze" else {}
+        counted = {} if self.config.env.on_device else {"env/restarts": float(self.restarts)}
         agent = self.agent
         return pop_statistics(agent.actors) | agent.learner.pop_statistics() | agent.replay.statistics() | counted
 
@@ -136,6 +136,8 @@ class LocalRunner(LearningLoop):
             if moved:
                 actor.network.load_state_dict(saved["network"])
                 actor.novelty.load_state_dict(saved["novelty"])
+                if actor.probe is not None:
+                    actor.probe.load_state_dict(saved["probe"])
             else:
                 actor.load_state_dict(saved)
         if moved:

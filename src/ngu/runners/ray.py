@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ngu.actor import means_of
+from ngu.actor import means_of, subset_names
 from ngu.agent import make_learner, make_replay, slots_of, weights_of
 from ngu.chunk import DamagedChunkError, add_chunk, unpack
 from ngu.config import Config
@@ -199,7 +199,8 @@ class RayRunner(LearningLoop):
             settings = to_dict(self.config)
             host = self._host()
             # It answers when whole episodes are over, which takes far longer than an actor's chunk.
-            timeout = self.config.ray.timeout * max(self.config.evaluation.max_steps / _STEPS_IN_TIME, 1.0)
+            steps = self.config.evaluation.max_steps * self.config.novelty.memory_episodes
+            timeout = self.config.ray.timeout * max(steps / _STEPS_IN_TIME, 1.0)
             self._evaluators = Fleet(
                 "evaluator", 1, lambda _slot: host.remote(EvaluatorProcess, settings), self.config, timeout=timeout
             )
@@ -244,9 +245,10 @@ class RayRunner(LearningLoop):
     def pop_statistics(self) -> dict[str, float]:
         """Metrics since the last call."""
         self.settle()
-        told = means_of(self._sums, self.spec) if self._sums is not None else {"env/episodes": 0.0}
+        subsets = subset_names(self.config.mixture.num_mixtures, self.config.novelty.memory_episodes)
+        told = means_of(self._sums, self.spec, subsets) if self._sums is not None else {"env/episodes": 0.0}
         self._sums = None
-        if self.config.env.name != "disco-maze":
+        if not self.config.env.on_device:
             told["env/restarts"] = float(sum(slot.worker_restarts for slot in self.slots))
         return told | self.learner.pop_statistics() | self.replay.statistics() | self.cluster_metrics()
 

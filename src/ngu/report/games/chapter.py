@@ -39,11 +39,11 @@ EPISODE_STEPS = 2000
 """So many steps of an episode are played for the page, at most."""
 
 _BESIDE_SCORE = ("human_normalised", "rooms")
-_NO_PANEL = ("score", "return", "length", *_BESIDE_SCORE)
+_NO_PANEL = ("solved", "score", "return", "length", *_BESIDE_SCORE)
 """Measurements of an evaluation that are shown otherwise than as an environment's own."""
 _TRAINING_PANELS = tuple(
     Panel(f"{name.capitalize()} while training{who}", f"{name}{unit}", lines, linear=True)
-    for name, unit in (("score", ""), ("rooms", " in an episode"))
+    for name, unit in (("solved", ", share of episodes"), ("score", ""), ("rooms", " in an episode"))
     for who, lines in (
         (", over all policies", (Line(f"env/{name}", name),)),
         ("", (Line(f"env/{name}/exploit", "exploit"), Line(f"env/{name}/explore", "explore", dashed=True))),
@@ -144,8 +144,8 @@ class GameChapter:
 
 def _measured(groups: Sequence[Group]) -> list[str]:
     """What the evaluations of any policy measured, without the policy's name: `score`, `length`, ..."""
-    names = {name for group in groups for run in group.runs for name in run.names() if name.startswith("eval/")}
-    return sorted({name.split("/", 2)[2] for name in names if name.split("/", 2)[1] in POLICIES})
+    parts = [name.split("/") for group in groups for run in group.runs for name in run.names()]
+    return sorted({part[2] for part in parts if part[0] == "eval" and part[1] in POLICIES})
 
 
 def _metric(group: Group, policy: str, measurement: str) -> str:
@@ -174,11 +174,23 @@ def evaluation_panels(groups: Sequence[Group]) -> list[Panel]:
     if "human_normalised" in measured:
         scale = (Reference(0.0, "random player"), Reference(100.0, "human tester"))
         panels.append(_panel(groups, "human_normalised", "Human-normalised score", "percent", references=scale))
+    if "solved" in measured:
+        panels.insert(0, _panel(groups, "solved", "Solved in evaluation", "share of episodes"))
     if "rooms" in measured:
         panels.append(_panel(groups, "rooms", "Rooms visited in an episode", "rooms"))
     others = [name for name in measured if name not in _NO_PANEL]
     panels += [_panel(groups, name, f"Measured by the environment: {name}", name) for name in others]
-    return panels
+    return panels + [panel for name in ("score", "rooms") if (panel := _panel_by_episode(groups, name)) is not None]
+
+
+def _panel_by_episode(groups: Sequence[Group], measurement: str) -> Panel | None:
+    """A measurement in the first, the second, ... episode of meta-episodes; None where these have but one episode."""
+    known = {name for group in groups for run in group.runs for name in run.names()}
+    lines: list[Line] = []
+    while (name := f"eval/explore/{measurement}/episode_{len(lines) + 1}") in known:
+        lines.append(Line(name, f"episode {len(lines) + 1}", dashed=bool(lines)))
+    title = f"{measurement.capitalize()} by the episode's place in its meta-episode, explore"
+    return Panel(title, measurement, tuple(lines), linear=True, frames=True) if lines else None
 
 
 def _panel(
@@ -232,7 +244,7 @@ def _score_section(groups: Sequence[Group], name: str, where: str) -> str:
 def _score_table(groups: Sequence[Group]) -> str:
     """The last evaluations, the best first, and the published scores of other players."""
     measured = _measured(groups)
-    columns = ["score", *(name for name in (*_BESIDE_SCORE, "length") if name in measured)]
+    columns = ["score", *(name for name in ("solved", *_BESIDE_SCORE, "length") if name in measured)]
     entries: list[tuple[float, str]] = []
     for group in groups:
         for policy in POLICIES:

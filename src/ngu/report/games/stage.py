@@ -12,6 +12,7 @@ from torch import Tensor
 from ngu.config import Config
 from ngu.envs.atari_game import AtariGame
 from ngu.envs.gym import Env, GymFactory, read_interface
+from ngu.envs.make import single_environment
 from ngu.envs.protocol import Step
 from ngu.envs.worker_process import describe
 from ngu.errors import UserError
@@ -27,7 +28,7 @@ class Stage:
     generators: tuple[torch.Generator, ...] = ()
 
     def __init__(self, config: Config) -> None:
-        self._env = self._guarded(_make_game if config.env.name == "atari" else _make_gym, config)
+        self._env = self._guarded(_make_single, config)
         self._interface = self._guarded(read_interface, self._env)
         self.spec = self._interface.spec()
         self.no_screen = "" if self._env.render_mode == "rgb_array" else "it offers no pictures"
@@ -124,20 +125,11 @@ class Stage:
         self._guarded(self._env.close)
 
 
-def _make_game(config: Config) -> Env:
-    return AtariGame(
-        config.env.game,
-        noops=config.env.noops,
-        max_frames=config.env.max_frames,
-        hand_crafted=config.novelty.hand_crafted,
-        render_mode="rgb_array",
-    )
-
-
-def _make_gym(config: Config) -> Env:
+def _make_single(config: Config) -> Env:
     """The environment with its picture if it offers one, which only an environment that was made can say."""
-    env = GymFactory(config.env.id)(0)
+    factory = single_environment(config)
+    env = factory(0)
     if "rgb_array" not in (env.metadata.get("render_modes") or ()):
         return env
     env.close()
-    return GymFactory(config.env.id, {"render_mode": "rgb_array"})(0)
+    return GymFactory(factory.environment, {**factory.kwargs, "render_mode": "rgb_array"})(0)

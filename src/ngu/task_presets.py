@@ -1,0 +1,104 @@
+"""Presets of the tasks with known answers: sized for two CPU cores and minutes; all values are ours."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+_SMALL: Mapping[str, Any] = {
+    "env.num_envs": 64,
+    "mixture.num_mixtures": 8,
+    "mixture.beta": 0.3,
+    "mixture.discount_max": 0.99,
+    "mixture.discount_min": 0.99,
+    "mixture.cross_mixture_ratio": 0.5,
+    "novelty.embedding_size": 16,
+    "novelty.embedding_hidden": 64,
+    "novelty.memory_capacity": 1000,
+    "novelty.kernel_epsilon": 1e-2,
+    "novelty.learning_rate": 1e-3,
+    "novelty.rnd_learning_rate": 5e-4,
+    "novelty.rnd_size": 64,
+    "network.torso_size": 64,
+    "network.lstm_size": 64,
+    "network.dueling_size": 64,
+    "replay.capacity": 200_000,
+    "replay.trace_length": 20,
+    "replay.period": 20,
+    "replay.min_sequences": 500,
+    "learner.batch_size": 32,
+    "learner.replay_ratio": 2.5,
+    "learner.learning_rate": 1e-3,
+    "learner.target_period": 100,
+    "actor.update_period": 20,
+    "evaluation.num_envs": 32,
+    "evaluation.epsilon": 0.0,
+    "evaluation.marks": (),
+    "run.device": "cpu",
+    "run.precision": "fp32",
+}
+
+# The diver falls all the time, so that within an episode every cell is new: what tells paths apart is alpha. It may
+# weigh much here, RND learns slowly, so that the Q-network can follow; the wide kernel keeps the episodic part even.
+DEEP_SEA: Mapping[str, Any] = {
+    **_SMALL,
+    "env.name": "deep-sea",
+    "env.sea_size": 20,
+    "mixture.num_mixtures": 4,
+    "mixture.beta": 0.1,
+    "novelty.filters": (),  # one bright pixel: its place is all there is to see
+    "novelty.kernels": (),
+    "novelty.strides": (),
+    "novelty.kernel_epsilon": 1.0,
+    "novelty.rescale_partial": True,
+    "novelty.max_modulation": 20.0,
+    "novelty.modulator_decay": 0.99,
+    "novelty.rnd_learning_rate": 1e-4,
+    "novelty.rnd_normalise": False,  # a pixel that is rarely bright would be blown up to the clip for good
+    "novelty.train_frames": 20,  # all of an episode: its last five steps see the lowest rows alone
+    "network.filters": (),
+    "network.kernels": (),
+    "network.strides": (),
+    "learner.replay_ratio": 8.0,
+    "learner.target_period": 20,  # values go back one step of an unlikely path with each copy
+    "evaluation.num_envs": 8,
+    "evaluation.max_steps": 20,
+    "evaluation.period": 20_000,
+    "run.steps": 400_000,
+    "run.log_period": 10_000,
+    "run.checkpoint_period": 200_000,
+}
+
+RANDOM_COIN: Mapping[str, Any] = {
+    **_SMALL,
+    "env.name": "random-coin",
+    "novelty.filters": (16, 32),
+    "network.filters": (16, 32),
+    "novelty.kernels": (3, 3),
+    "network.kernels": (3, 3),
+    "novelty.strides": (2, 1),
+    "network.strides": (2, 1),
+    "evaluation.max_steps": 200,
+    "evaluation.period": 100_000,
+    "run.steps": 1_000_000,
+    "run.log_period": 10_000,
+    "run.checkpoint_period": 500_000,
+}
+
+MINIGRID: Mapping[str, Any] = {
+    **_SMALL,
+    "env.name": "minigrid",
+    "env.num_envs": 32,
+    "novelty.filters": (16, 32),
+    "network.filters": (16, 32),
+    "novelty.kernels": (3, 3),
+    "network.kernels": (3, 3),
+    "novelty.strides": (1, 1),
+    "network.strides": (1, 1),
+    "mixture.discount_max": 0.99,
+    "evaluation.max_steps": 640,
+    "evaluation.period": 100_000,
+    "run.steps": 500_000,
+    "run.log_period": 10_000,
+    "run.checkpoint_period": 250_000,
+}
