@@ -20,6 +20,7 @@ COMMANDS = {
     "eval": ("ngu.commands.eval", "play the newest checkpoint on held-out environments"),
     "record": ("ngu.commands.record", "draw one episode as an animation"),
     "report": ("ngu.commands.report", "one HTML page about one or more runs"),
+    "reproduce": ("ngu.commands.reproduce", "run a figure or table of the paper by its name"),
     "doctor": ("ngu.doctor", "what is installed, which device is used, what fits"),
     "bench": ("ngu.commands.bench", "measure the speed of the agent and its parts"),
 }
@@ -62,7 +63,7 @@ def _dispatch(argv: list[str]) -> int:
 
 def usage() -> str:
     """The text of `ngu --help`."""
-    lines = [f"  {name:<8} {sentence}" for name, (_, sentence) in COMMANDS.items()]
+    lines = [f"  {name:<9} {sentence}" for name, (_, sentence) in COMMANDS.items()]
     return "\n".join(
         [
             "Never Give Up: an agent that explores by episodic and life-long novelty.",

@@ -32,6 +32,13 @@ def resolve_device(name: str) -> torch.device:
     return device
 
 
+def machine_name(device: torch.device) -> str:
+    """What a run is made on: `NVIDIA H200, 16 cores` or `CPU, 2 cores`."""
+    kind = torch.cuda.get_device_name(device) if device.type == "cuda" else "CPU"
+    count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return f"{kind}, {count} core{'s' if count > 1 else ''}"
+
+
 def free_memory(device: torch.device) -> int:
     """Bytes that can still be allocated on the device."""
     if device.type == "cuda":

@@ -48,21 +48,22 @@ class RunFolder:
         self.path = path
         self.config = config
         self.origin = origin
-        """Which code and command made the run: `ngu`, `torch`, `python`, `git_commit`, `command`, `created`."""
+        """What made the run: `ngu`, `torch`, `python`, `git_commit`, `command`, `created`, and the `machine`."""
         # Closing the descriptor of the lock file releases the lock; it closes at the latest when this object goes.
         self._release = None if lock is None else weakref.finalize(self, os.close, lock)
 
     @classmethod
-    def create(cls, config: Config) -> Self:
+    def create(cls, config: Config, **origin: str) -> Self:
         """Makes the folder `<run.folder>/<run.name>` with its `config.json`, and locks it for training.
 
         Without `run.name` the name is made of preset, variant, seed and time. A folder with something in it is refused.
+        `origin` says what else is known of the run, such as its `machine`.
         """
         parent = Path(config.run.folder).expanduser()
         try:
             path = _make_folder(parent, config)
             _require_empty(path)
-            folder = cls(path, config, _origin(), _lock(path))
+            folder = cls(path, config, {**_origin(), **origin}, _lock(path))
             try:
                 _require_empty(path)  # again: another process may have filled it before the lock was ours
                 folder._write_config()
@@ -240,9 +241,15 @@ def _origin() -> dict[str, Any]:
         "torch": version("torch"),  # the installed version, without waiting for torch's import
         "python": platform.python_version(),
         "git_commit": _git_commit(),
-        "command": shlex.join([Path(sys.argv[0]).name, *sys.argv[1:]]),
+        "command": shlex.join([_program(), *sys.argv[1:]]),
         "created": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
     }
+
+
+def _program() -> str:
+    """What was called; `python -m ngu` is the command `ngu`."""
+    path = Path(sys.argv[0])
+    return "ngu" if path.name == "__main__.py" and path.parent == Path(__file__).parent else path.name
 
 
 def _git_commit() -> str | None:

@@ -24,7 +24,7 @@ from ngu.config_reading import with_overrides
 from ngu.errors import UserError
 from ngu.evaluator import Evaluator
 from ngu.graphs import enable_fusion
-from ngu.machine import resident_memory, resolve_device
+from ngu.machine import machine_name, resident_memory, resolve_device
 from ngu.metrics import MetricsWriter
 from ngu.progress import Progress
 from ngu.run_folder import RunFolder, replace_file
@@ -71,12 +71,15 @@ class Training:
         self._next_status = 0.0
 
     @classmethod
-    def start(cls, config: Config) -> Self:
-        """A new run with a new folder. The agent is built first: one that does not fit leaves no folder behind."""
+    def start(cls, config: Config, **origin: str) -> Self:
+        """A new run with a new folder. The agent is built first: one that does not fit leaves no folder behind.
+
+        `origin` goes to the folder, such as the `command` where it is not that of this process.
+        """
         training = cls(config)
         if isinstance(training.runner, LocalRunner):
             training.evaluator = Evaluator(config, training.runner.learner, training.device)
-        training.folder = RunFolder.create(config)
+        training.folder = RunFolder.create(config, machine=machine_name(training.device), **origin)
         return training
 
     @classmethod

@@ -44,8 +44,12 @@ def main(argv: list[str]) -> int:
     from ngu.commands.session import memory_in_words, train_and_report
 
     with memory_in_words():
-        training = _go_on(path, overrides)
-        return train_and_report(training)
+        return train_and_report(_restored(path, overrides))
+
+
+def go_on(argv: list[str]) -> Training:
+    """The run of a command line, ready to train on."""
+    return _restored(*_read(argv))
 
 
 def _read(argv: list[str]) -> tuple[Path, dict[str, Any]]:
@@ -68,7 +72,7 @@ def _read(argv: list[str]) -> tuple[Path, dict[str, Any]]:
     return path, {f"run.{name}": value for name, value in changed.items()}
 
 
-def _go_on(path: Path, overrides: dict[str, Any]) -> Training:
+def _restored(path: Path, overrides: dict[str, Any]) -> Training:
     """The run at its newest checkpoint, or at its beginning if it was stopped before it wrote one."""
     from ngu.checkpoint import newest_checkpoint
     from ngu.training import Training

@@ -1,0 +1,175 @@
+"""`ngu reproduce`: a figure or table of the paper by its name."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import tyro
+from rich.console import Console
+from rich.table import Table
+
+from ngu.commands.arguments import parse, take_apart
+from ngu.errors import UserError
+from ngu.experiments.catalogue import EXPERIMENTS, experiment
+from ngu.experiments.definition import Experiment
+from ngu.experiments.listing import HEAD, entries, frames_in_words, hours_in_words, sources
+from ngu.experiments.plan import Cell, Plan, cost, smoke_part
+from ngu.experiments.scales import SCALES, scale
+
+_PROG = "ngu reproduce"
+_INTERRUPTED = 130
+
+
+@dataclass(frozen=True)
+class Reproduce:
+    """Runs an experiment of the paper, and writes its figure or table with the paper's numbers beside ours.
+
+    Runs are kept, shared between experiments, resumed where they were stopped, and taken further by a larger budget.
+    """
+
+    name: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="[NAME]")] = ""
+    """The label of a figure or table, such as fig_disco_maze; see --list."""
+    list: bool = False
+    """Show every experiment and what it costs; with a name, its runs and their commands."""
+    scale: Annotated[
+        str, tyro.conf.arg(help=" ".join(f"{name}: {entry.sentence}." for name, entry in SCALES.items()))
+    ] = "paper"
+    budget: Annotated[int | None, tyro.conf.arg(metavar="STEPS", help_behavior_hint="")] = None
+    """Agent steps of each run (on Atari 4 frames each); those of the scale's preset if not given."""
+    seeds: Annotated[int | None, tyro.conf.arg(metavar="INT", help_behavior_hint="")] = None
+    """Seeds of each task and variant; the paper's number if not given, one at the scale smoke."""
+    tasks: Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME [NAME ...]", help_behavior_hint="")] = ()
+    """Only these tasks, such as montezuma_revenge."""
+    variants: Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME [NAME ...]", help_behavior_hint="")] = ()
+    """Only these agents, such as ngu r2d2-retrace."""
+    processes: int = 1
+    """Runs side by side; they share the cores. 0: in this process, one after the other."""
+    device: Annotated[tuple[str, ...], tyro.conf.arg(metavar="DEVICE [DEVICE ...]", help_behavior_hint="")] = ()
+    """Where runs are trained, in turn if there are several: cuda:0 cuda:1; the preset's choice if not given."""
+    folder: Annotated[Path | None, tyro.conf.arg(metavar="FOLDER", help_behavior_hint="")] = None
+    """Parent of all runs and results; runs/reproduce-SCALE if not given."""
+    settings: Annotated[tuple[str, ...], tyro.conf.arg(metavar="SETTING=VALUE [...]", help_behavior_hint="")] = ()
+    """Settings of every run, such as learner.replay_ratio=4; use another --folder for them."""
+    runner: Annotated[str | None, tyro.conf.arg(metavar="NAME", help_behavior_hint="")] = None
+    """local, or ray: each run has its actors on a Ray cluster."""
+    address: Annotated[str | None, tyro.conf.arg(metavar="ADDRESS", help_behavior_hint="")] = None
+    """The cluster's address."""
+    run: bool = True
+    """--no-run trains nothing: it collects and draws what there is."""
+
+
+def main(argv: list[str]) -> int:
+    command = parse(_PROG, Reproduce, take_apart(_PROG, Reproduce, argv, positional="NAME"))
+    _check(command)
+    if not command.name:
+        if not command.list:
+            raise UserError("`ngu reproduce` needs a NAME; `ngu reproduce --list` shows them all.")
+        _print_list([_plan(command, entry) for entry in EXPERIMENTS.values()])
+        return 0
+    plan = _plan(command, experiment(command.name))
+    cells = plan.cells()
+    if command.list:
+        _print_list([plan])
+        for cell in cells:
+            print(shlex.join(["ngu", *cell.train]))
+        return 0
+    failed = _run(command, plan, cells) if command.run and cells else {}
+    if failed is None:
+        print("stopped; the same command goes on from here", flush=True)
+        return _INTERRUPTED
+    _write(plan, shlex.join(["ngu", "reproduce", *argv]))
+    if failed:
+        name, why = next(iter(failed.items()))
+        raise UserError(
+            f"{len(failed)} of {len(cells)} runs failed, the first is {name}: {why.rstrip('.')}; put that right and "
+            "give the same command again."
+        )
+    return 0
+
+
+def _check(command: Reproduce) -> None:
+    for name, least in (("budget", 1), ("seeds", 1), ("processes", 0)):
+        value = getattr(command, name)
+        if value is not None and value < least:
+            raise UserError(f"--{name} is {value}; give {least} or more.")
+    if command.runner == "ray" and command.processes == 0:
+        raise UserError("--processes 0 trains in this process; a Ray run needs one of its own, so give 1 or more.")
+
+
+def _plan(command: Reproduce, chosen: Experiment) -> Plan:
+    size = scale(command.scale)
+    if command.tasks or command.variants:
+        chosen = chosen.only(command.tasks, command.variants)
+    elif size.smoke:
+        chosen = smoke_part(chosen)
+    folder = (command.folder or Path("runs") / f"reproduce-{command.scale}").expanduser()
+    return Plan(chosen, size, folder, command.budget, command.seeds, _settings(command.settings))
+
+
+def _settings(texts: tuple[str, ...]) -> dict[str, Any]:
+    """`learner.replay_ratio=4` -> by name; commas separate the entries of a list."""
+    found: dict[str, Any] = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals or "." not in name:
+            raise UserError(f"--settings takes group.setting=value, such as learner.replay_ratio=4, not {text!r}.")
+        found[name] = _value(value)
+    return found
+
+
+def _value(text: str) -> Any:
+    if "," in text:
+        return tuple(_value(part) for part in text.split(",") if part)
+    if text.lower() in ("true", "false"):
+        return text.lower() == "true"
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text
+
+
+def _run(command: Reproduce, plan: Plan, cells: list[Cell]) -> dict[str, str] | None:
+    """What failed; None if it was interrupted."""
+    from ngu.experiments.running import run_cells
+
+    spent = cost(cells)
+    hours = "" if spent.gpu_hours is None else f", about {hours_in_words(spent.gpu_hours)} GPU-hours on an H200"
+    print(
+        f"{plan.experiment.name}: {len(cells)} runs, {frames_in_words(spent.frames)} frames or steps in all{hours}; "
+        f"folder {plan.folder}",
+        flush=True,
+    )
+    runner = [f"--runner={command.runner}"] if command.runner else []
+    runner += [f"--address={command.address}"] if command.address else []
+    outcome = run_cells(cells, processes=command.processes, devices=command.device, runner=runner)
+    return None if outcome.interrupted else outcome.failed
+
+
+def _write(plan: Plan, command: str) -> None:
+    from ngu.experiments.collecting import collect
+    from ngu.experiments.tables import terminal
+    from ngu.experiments.writing import write
+
+    written = write(plan, collect(plan), command)
+    console = Console(width=None if sys.stdout.isatty() else 200)
+    console.print(terminal(written.found, f"{plan.experiment.name}: {plan.experiment.title}"))
+    console.print(written.caption, markup=False, highlight=False)
+    for path in written.files:
+        print(path)
+
+
+def _print_list(plans: list[Plan]) -> None:
+    table = Table(title="Experiments of the paper", title_justify="left")
+    for place, name in enumerate(HEAD):
+        table.add_column(name, justify="right" if place > 2 else "left", overflow="fold")
+    for entry in entries(plans):
+        table.add_row(*entry.cells())
+    console = Console(width=None if sys.stdout.isatty() else 200)
+    console.print(table)
+    console.print(sources(), markup=False, highlight=False)

@@ -1,0 +1,145 @@
+"""From runs to numbers: each cell's measurements as a small CSV, and what they come to over seeds and tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from ngu.envs.atari_games import ATARI_GAMES, human_normalised
+from ngu.errors import UserError
+from ngu.experiments.definition import Column, Experiment, Published, Task
+from ngu.experiments.plan import Cell, Plan, frames_per_step
+from ngu.experiments.statistics import Floats, bootstrap_bands, bootstrap_interval, mean_over_tasks, median_over_tasks
+from ngu.report.groups import Curve
+from ngu.report.results import EXPORTED, Results, read_results, write_results_csv
+
+_METRICS = tuple(dict.fromkeys((*EXPORTED, "probe/*")))
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A mean over seeds, or a statistic over tasks of such means, with its bootstrap interval."""
+
+    value: float
+    low: float
+    high: float
+    seeds: int
+    frames: float
+    """Frames behind it, of the run with the fewest; steps where there are no frames."""
+
+
+class Collected:
+    """The results of an experiment's cells."""
+
+    def __init__(self, experiment: Experiment, runs: Mapping[tuple[str, str], Sequence[Results]]) -> None:
+        self.experiment = experiment
+        self.runs = runs
+        """By task and arm; one for each seed that has measured something."""
+
+    def of(self, column: Column, task: Task) -> list[Results]:
+        return list(self.runs.get((task.name, column.arm.name), ()))
+
+    def finals(self, column: Column, task: Task, metrics: tuple[str, ...] = ()) -> Floats:
+        """The last value of each seed, [S]."""
+        names = metrics or column.metrics
+        found = [value for run in self.of(column, task) if (value := run.last(measured(run, names))) is not None]
+        return np.array(found, dtype=np.float64)
+
+    def estimate(self, column: Column, task: Task, metrics: tuple[str, ...] = ()) -> Estimate | None:
+        """The mean over seeds; None where nothing was measured."""
+        values = self.finals(column, task, metrics)
+        if not len(values):
+            return None
+        low, high = bootstrap_interval([values], mean_over_tasks)
+        return Estimate(float(values.mean()), low, high, len(values), self.frames([column], [task]))
+
+    def normalised(
+        self, column: Column, tasks: Sequence[Task], statistic: Callable[[Floats], Floats]
+    ) -> Estimate | None:
+        """Mean or median over games of human-normalised scores in percent; None while a game is missing."""
+        games = [task for task in tasks if task.name in ATARI_GAMES]
+        strata = [
+            np.array([human_normalised(task.name, score) for score in self.finals(column, task)]) for task in games
+        ]
+        if not strata or not all(len(values) for values in strata):
+            return None
+        low, high = bootstrap_interval(strata, statistic)
+        value = float(statistic(np.array([[values.mean() for values in strata]]))[0])
+        return Estimate(value, low, high, min(map(len, strata)), self.frames([column], games))
+
+    def frames(self, columns: Sequence[Column], tasks: Sequence[Task]) -> float:
+        """Frames of the shortest of the runs."""
+        counts = [
+            run.steps * frames_per_step(task) for column in columns for task in tasks for run in self.of(column, task)
+        ]
+        return min(counts, default=0.0)
+
+    def curve(self, column: Column, task: Task, metrics: tuple[str, ...] = ()) -> Curve | None:
+        """Mean over seeds with bootstrap bands against agent steps, where every seed has values."""
+        series = [
+            entry
+            for run in self.of(column, task)
+            if len((entry := run.series(measured(run, metrics or column.metrics)))[0])
+        ]
+        if not series:
+            return None
+        begin, end = max(steps[0] for steps, _ in series), min(steps[-1] for steps, _ in series)
+        grid = np.unique(np.concatenate([steps for steps, _ in series]))
+        grid = grid[(grid >= begin) & (grid <= end)]
+        values = np.stack([np.interp(grid, *entry) for entry in series])
+        low, high = bootstrap_bands(values)
+        tails = [(steps[steps >= end], tail[steps >= end]) for steps, tail in series if steps[-1] > end]
+        return Curve(grid, values.mean(0), low, high, tails)
+
+
+STATISTICS = {"mean": mean_over_tasks, "median": median_over_tasks}
+"""Over tasks."""
+
+
+def published_normalised(
+    numbers: Mapping[str, Published], tasks: Sequence[Task], statistic: Callable[[Floats], Floats]
+) -> float | None:
+    """The same of the scores that the paper prints; None unless it prints all of them."""
+    games = [task.name for task in tasks if task.name in ATARI_GAMES]
+    if not games or not all(name in numbers for name in games):
+        return None
+    return float(statistic(np.array([[human_normalised(name, numbers[name].value) for name in games]]))[0])
+
+
+def measured(run: Results, names: Sequence[str]) -> str:
+    """The first of the names that a run has measured; the return stands in for a score that was not."""
+    known = run.names()
+    spare = [name.removesuffix("score") + "return" for name in names if name.endswith("/score")]
+    return next((name for name in (*names, *spare) if name in known), names[0])
+
+
+def collect(plan: Plan) -> Collected:
+    """Exports every cell that has measured something, and reads what lies in the folder of results."""
+    runs: dict[tuple[str, str], list[Results]] = {}
+    for cell in plan.cells():
+        path = csv_path(plan, cell)
+        if (cell.path / "metrics.jsonl").is_file():
+            _export(cell, path)
+        if path.is_file():
+            runs.setdefault((cell.task.name, cell.arm.name), []).append(_until(read_results(path), cell))
+    return Collected(plan.experiment, runs)
+
+
+def csv_path(plan: Plan, cell: Cell) -> Path:
+    return plan.output / "runs" / cell.task.name / f"{cell.arm.name}-seed{cell.seed}.csv"
+
+
+def _export(cell: Cell, path: Path) -> None:
+    try:
+        write_results_csv(cell.path, path, _METRICS)
+    except UserError:  # it has begun and measured nothing yet
+        path.unlink(missing_ok=True)
+
+
+def _until(results: Results, cell: Cell) -> Results:
+    """What was measured within the budget: a run may have gone on for longer, for another one."""
+    envs = cell.config().env.num_envs  # the last step of all environments may lead a little beyond the budget
+    return replace(results, rows=[row for row in results.rows if row["step"] < cell.steps + envs])

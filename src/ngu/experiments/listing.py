@@ -1,0 +1,80 @@
+"""The plan of every experiment and what it costs, for `ngu reproduce --list` and for the docs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from ngu.experiments.definition import Experiment
+from ngu.experiments.plan import Cost, Plan, cost, paper_cost
+from ngu.experiments.scales import RATES
+from ngu.report.style import short_number
+
+_BILLION = 1e9
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One line of the list."""
+
+    experiment: Experiment
+    paper: Cost
+    here: Cost
+
+    def cells(self) -> list[str]:
+        """Name, what, grid, and both costs."""
+        experiment = self.experiment
+        grid = f"{len(experiment.tasks)} x {len(experiment.arms)} x {experiment.seeds}" if experiment.tasks else "none"
+        return [
+            experiment.name,
+            f"{experiment.place}: {experiment.title}",
+            grid,
+            *_words(self.paper),
+            *_words(self.here),
+        ]
+
+
+HEAD = (
+    "name",
+    "what",
+    "tasks x agents x seeds",
+    "paper: frames",
+    "paper: GPU-hours",
+    "here: frames",
+    "here: GPU-hours",
+)
+
+
+def entries(plans: Sequence[Plan]) -> list[Entry]:
+    return [Entry(plan.experiment, paper_cost(plan.experiment), cost(plan.cells())) for plan in plans]
+
+
+def _words(spent: Cost) -> tuple[str, str]:
+    if not spent.cells:
+        return "none", "none"
+    hours = "not measured" if spent.gpu_hours is None else hours_in_words(spent.gpu_hours)
+    return frames_in_words(spent.frames), hours
+
+
+def frames_in_words(frames: float) -> str:
+    """35 B, as the paper writes it; 540M."""
+    if frames < _BILLION:
+        return short_number(frames)
+    billions = frames / _BILLION
+    return f"{billions:,.0f} B" if billions >= 100 else f"{billions:.4g} B"
+
+
+def hours_in_words(hours: float) -> str:
+    return f"{hours:,.0f}" if hours >= 10 else f"{hours:.1f}" if hours >= 1 else f"{hours:.2g}"
+
+
+def sources() -> str:
+    """Where the GPU-hours come from."""
+    rates = "; ".join(
+        f"{world}: {rate.steps_per_second:,.0f} agent steps/s ({rate.source})" for world, rate in RATES.items()
+    )
+    return (
+        f"GPU-hours are reckoned for one H200 from measured rates, without evaluations: {rates}. "
+        "An agent step of Atari is 4 frames. Where the paper does not say its frames, the preset's steps are taken. "
+        "Experiments share runs: what one has trained, another takes over."
+    )

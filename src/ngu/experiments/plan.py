@@ -1,0 +1,169 @@
+"""From an experiment to its runs: the cells, where they lie, the exact commands, and what they cost."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from ngu.config import Config
+from ngu.config_reading import with_overrides
+from ngu.envs.atari_game import FRAME_SKIP
+from ngu.experiments.definition import Arm, Experiment, Task
+from ngu.experiments.scales import RATES, SCALES, Scale
+from ngu.presets import PRESETS, VARIANTS, preset
+
+EVALUATIONS = 10
+"""A run has at least so many evaluations, however small its budget, so that there is a curve."""
+_LOGS = 50
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One run."""
+
+    task: Task
+    arm: Arm
+    seed: int
+    path: Path
+    """The run's folder."""
+    steps: int
+    """Agent steps that it is to have."""
+    preset: str
+    settings: Mapping[str, Any]
+    """What differs from preset and variant, by dotted name."""
+
+    @property
+    def name(self) -> str:
+        return f"{self.task.name}/{self.arm.name}/seed-{self.seed}"
+
+    @property
+    def log(self) -> Path:
+        """What the run prints; beside its folder, which must be empty when it starts."""
+        return self.path.with_name(f"{self.path.name}.log")
+
+    @property
+    def train(self) -> list[str]:
+        """The command line behind `ngu`."""
+        return ["train", self.preset, "--variant", self.arm.variant, *options(self.settings)]
+
+    def config(self) -> Config:
+        """The settings that the command makes."""
+        return with_overrides(preset(self.preset, self.arm.variant), self.settings)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The runs of an experiment at a scale and budget."""
+
+    experiment: Experiment
+    scale: Scale
+    folder: Path
+    budget: int | None = None
+    """Agent steps of each run; None for those of the preset."""
+    seeds: int | None = None
+    """None for the paper's."""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """Settings of the user, by dotted name."""
+
+    @property
+    def output(self) -> Path:
+        """The folder of figure, table and results."""
+        return self.folder / "results" / self.experiment.name
+
+    def steps(self, task: Task) -> int:
+        """The budget of a task's runs."""
+        if self.budget is not None:
+            return self.budget
+        return int(self._usual(task, "run.steps"))
+
+    def cells(self) -> list[Cell]:
+        """Every run; all tasks and arms with the first seed come first, so that a plan cut short is a whole one."""
+        tasks, arms = self.experiment.tasks, self.experiment.arms
+        return [self._cell(task, arm, seed) for seed in range(self._seeds()) for task in tasks for arm in arms]
+
+    def _seeds(self) -> int:
+        if self.seeds is not None:
+            return self.seeds
+        return 1 if self.scale.smoke else self.experiment.seeds
+
+    def _usual(self, task: Task, name: str) -> Any:
+        """A setting as the scale has it."""
+        return self.scale.settings.get(task.world, {}).get(name, PRESETS[self.scale.presets[task.world]][name])
+
+    def _cell(self, task: Task, arm: Arm, seed: int) -> Cell:
+        steps = self.steps(task)
+        parent = self.folder / task.name / arm.name
+        changes: dict[str, Any] = {**task.settings, **arm.settings, **self.scale.settings.get(task.world, {})}
+        mixtures = {**VARIANTS.get(arm.variant, {}), **changes}.get("mixture.num_mixtures")
+        if mixtures is not None and mixtures > self.scale.most_mixtures:
+            changes["mixture.num_mixtures"] = self.scale.most_mixtures
+        for name, parts in (("evaluation.period", EVALUATIONS), ("run.log_period", _LOGS)):
+            usual = self._usual(task, name)
+            if not self.scale.smoke and usual > steps // parts:
+                changes[name] = max(steps // parts, 1)
+        changes |= {"run.keep_checkpoints": 1, **self.settings}
+        changes |= {"run.steps": steps, "run.seed": seed, "run.folder": str(parent), "run.name": f"seed-{seed}"}
+        return Cell(task, arm, seed, parent / f"seed-{seed}", steps, self.scale.presets[task.world], changes)
+
+
+def options(settings: Mapping[str, Any]) -> list[str]:
+    """Settings by dotted name as options of a command line."""
+    tokens: list[str] = []
+    for name, value in settings.items():
+        group, _, leaf = name.replace("_", "-").rpartition(".")
+        if isinstance(value, bool):
+            tokens.append(f"--{group}.{leaf if value else f'no-{leaf}'}")
+        elif isinstance(value, tuple | list):
+            tokens += [f"--{group}.{leaf}", *map(str, value)]
+        else:
+            tokens.append(f"--{group}.{leaf}={value}")
+    return tokens
+
+
+def smoke_part(experiment: Experiment) -> Experiment:
+    """The few cells that show that an experiment works."""
+    tasks, arms = experiment.smoke
+    tasks = tasks or tuple(task.name for task in experiment.tasks[:1])
+    arms = arms or tuple(arm.name for arm in experiment.arms[:2])
+    return experiment.only(tasks, arms) if experiment.tasks else experiment
+
+
+@dataclass(frozen=True)
+class Cost:
+    """What the runs of an experiment take."""
+
+    cells: int
+    frames: float
+    """Of all runs; a step of a world without frames counts as one."""
+    gpu_hours: float | None
+    """On one H200; None where no rate was measured."""
+
+
+def frames_per_step(task: Task) -> int:
+    return FRAME_SKIP if task.world == "atari" else 1
+
+
+def cost(cells: Sequence[Cell]) -> Cost:
+    """Of cells at their budgets."""
+    return _cost([(cell.task, cell.steps) for cell in cells])
+
+
+def paper_cost(experiment: Experiment) -> Cost:
+    """At the paper's frames and seeds, or the preset's steps where the paper does not say."""
+    runs = []
+    for task in experiment.tasks:
+        if experiment.frames is not None:
+            steps = experiment.frames // frames_per_step(task)
+        else:
+            steps = int(PRESETS[SCALES["paper"].presets[task.world]]["run.steps"])
+        runs += [(task, steps)] * (len(experiment.arms) * experiment.seeds)
+    return _cost(runs)
+
+
+def _cost(runs: Sequence[tuple[Task, int]]) -> Cost:
+    frames = sum(steps * frames_per_step(task) for task, steps in runs)
+    known = all(task.world in RATES for task, _ in runs)
+    seconds = sum(steps / RATES[task.world].steps_per_second for task, steps in runs) if known else None
+    return Cost(len(runs), frames, None if seconds is None else seconds / 3600)

@@ -1,0 +1,259 @@
+"""Runs the cells of a plan, each by the real `ngu train` in a process of its own, several side by side.
+
+A finished cell is skipped, one that was stopped is resumed, one that fails is told and the others go on. Ctrl-C and
+SIGTERM stop them all, each with its checkpoint; the same command then goes on.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import FrameType
+
+from ngu.config_reading import to_dict
+from ngu.envs.make import cores
+from ngu.errors import UserError
+from ngu.experiments.plan import Cell, options
+from ngu.experiments.watching import Watch
+from ngu.metrics import read_metrics
+from ngu.run_folder import RunFolder
+
+_POLL = 0.1
+"""Seconds between looks at the processes."""
+_MAY_DIFFER = {
+    "run": None,
+    "ray": None,
+    "env": {"threads", "workers"},
+    "evaluation": {"period"},
+}
+"""Settings in which a run may differ from its plan and still be the same experiment; None for a whole group."""
+
+
+@dataclass
+class Outcome:
+    """How the cells of a plan ended."""
+
+    done: list[Cell] = field(default_factory=list)
+    skipped: list[Cell] = field(default_factory=list)
+    """They were done before."""
+    failed: dict[str, str] = field(default_factory=dict)
+    """Name of a cell -> why."""
+    interrupted: bool = False
+
+
+def is_finished(cell: Cell) -> bool:
+    """Whether the run has had its steps and the evaluation behind them."""
+    folder = cell.path
+    if not (folder / "config.json").is_file() or not (folder / "metrics.jsonl").is_file():
+        return False
+    evaluated = [row["step"] for row in read_metrics(folder / "metrics.jsonl") if any("eval/" in name for name in row)]
+    return bool(evaluated) and evaluated[-1] >= cell.steps
+
+
+def check_settings(cell: Cell) -> None:
+    """Refuses a folder that holds a run of other settings: it would be taken for what it is not."""
+    if not (cell.path / "config.json").is_file():
+        return
+    wanted, found = to_dict(cell.config()), to_dict(RunFolder.open(cell.path).config)
+    different = [
+        f"{group}.{name}"
+        for group, values in wanted.items()
+        if isinstance(values, dict) and _MAY_DIFFER.get(group, set()) is not None
+        for name, value in values.items()
+        if found[group][name] != value and name not in (_MAY_DIFFER.get(group) or set())
+    ]
+    if different:
+        raise UserError(
+            f"{cell.path} was run with other settings ({', '.join(different[:3])}); choose another --folder."
+        )
+
+
+def command_of(cell: Cell, device: str | None, threads: int, runner: Sequence[str] = ()) -> list[str]:
+    """The command behind `ngu` that brings a cell to its steps: a start, or a resume where it was begun."""
+    threads = min(cell.settings.get("run.threads", threads), threads)
+    changes: dict[str, object] = {"run.threads": threads, **({"run.device": device} if device else {})}
+    if (cell.path / "config.json").is_file():
+        return ["resume", str(cell.path), *options({**changes, "run.steps": cell.steps})]
+    emulators = {"env.threads": threads, "env.workers": threads} if cell.task.world in ("atari", "minigrid") else {}
+    return [*cell.train, *options({**changes, **emulators}), *runner]
+
+
+def run_cells(
+    cells: Sequence[Cell], *, processes: int = 1, devices: Sequence[str] = (), runner: Sequence[str] = ()
+) -> Outcome:
+    """Brings every cell to its steps. No more than `processes` run at a time, and they share the cores.
+
+    With 0 processes the cells are trained in this process, one after the other: that saves their start-up time, and
+    writes no reports about single runs.
+    """
+    outcome = Outcome()
+    waiting: list[Cell] = []
+    for cell in cells:
+        check_settings(cell)
+        (outcome.skipped if is_finished(cell) else waiting).append(cell)
+    threads = max(cores() // max(processes, 1), 1)
+    with _signals() as asked, Watch(len(cells), len(outcome.skipped)) as watch:
+        if processes == 0:
+            _run_here(waiting, devices, threads, runner, outcome, watch, asked)
+        else:
+            _run_beside(waiting, processes, devices, threads, runner, outcome, watch, asked)
+    outcome.interrupted = asked.is_set()
+    return outcome
+
+
+@contextmanager
+def _signals() -> Iterator[threading.Event]:
+    """Inside, Ctrl-C and SIGTERM set the event; a second Ctrl-C interrupts at once."""
+    asked = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield asked  # only the main thread may set handlers
+        return
+
+    def ask(number: int, _frame: FrameType | None) -> None:
+        if asked.is_set() and number == signal.SIGINT:
+            raise KeyboardInterrupt
+        asked.set()
+
+    previous = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield asked
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler)
+
+
+# ------------------------------------------------------------------------------------------- in processes of their own
+
+
+@dataclass
+class _Running:
+    cell: Cell
+    process: subprocess.Popen[bytes]
+    slot: int
+
+
+def _run_beside(
+    waiting: list[Cell],
+    processes: int,
+    devices: Sequence[str],
+    threads: int,
+    runner: Sequence[str],
+    outcome: Outcome,
+    watch: Watch,
+    asked: threading.Event,
+) -> None:
+    running: list[_Running] = []
+    free = list(range(processes))
+    try:
+        while (waiting and not asked.is_set()) or running:
+            while waiting and free and not asked.is_set():
+                slot = free.pop(0)
+                cell = waiting.pop(0)
+                device = devices[slot % len(devices)] if devices else None
+                running.append(_Running(cell, _start(cell, command_of(cell, device, threads, runner), threads), slot))
+                watch.begin(cell)
+            if asked.is_set():
+                for entry in running:
+                    entry.process.terminate()  # a second SIGTERM changes nothing: the run writes its checkpoint
+            for entry in [entry for entry in running if entry.process.poll() is not None]:
+                running.remove(entry)
+                free.append(entry.slot)
+                _settle(entry.cell, entry.process.returncode, outcome, watch, stopped=asked.is_set())
+            watch.show()
+            time.sleep(_POLL if not asked.is_set() else 5 * _POLL)
+    finally:  # only an exception, such as a second Ctrl-C, leaves any
+        for entry in running:
+            entry.process.kill()
+            entry.process.wait()
+
+
+def _start(cell: Cell, command: list[str], threads: int) -> subprocess.Popen[bytes]:
+    """A process in a group of its own, so that a terminal's Ctrl-C reaches it through this process alone."""
+    cell.log.parent.mkdir(parents=True, exist_ok=True)
+    environment = {**os.environ, "OMP_NUM_THREADS": str(threads)}
+    with cell.log.open("ab") as log:
+        log.write(f"$ {shlex.join(['ngu', *command])}\n".encode())
+        log.flush()
+        return subprocess.Popen(
+            [sys.executable, "-m", "ngu", *command],
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=subprocess.STDOUT,
+            env=environment,
+            start_new_session=True,
+        )
+
+
+def _settle(cell: Cell, code: int, outcome: Outcome, watch: Watch, *, stopped: bool) -> None:
+    if code == 0 and is_finished(cell):
+        outcome.done.append(cell)
+        watch.end(cell, "done")
+    elif stopped:
+        watch.end(cell, "stopped")
+    else:
+        why = _last_line(cell.log) or f"it ended with code {code}"
+        outcome.failed[cell.name] = why
+        watch.end(cell, f"failed: {why} (more in {cell.log})")
+
+
+def _last_line(path: Path) -> str:
+    lines = path.read_text(encoding="utf-8", errors="replace").splitlines() if path.is_file() else []
+    return next((line.strip() for line in reversed(lines) if line.strip() and not line.startswith("$ ")), "")
+
+
+# ------------------------------------------------------------------------------------------------- in this process
+
+
+def _run_here(
+    waiting: list[Cell],
+    devices: Sequence[str],
+    threads: int,
+    runner: Sequence[str],
+    outcome: Outcome,
+    watch: Watch,
+    asked: threading.Event,
+) -> None:
+    from ngu.commands.session import memory_in_words
+
+    for cell in waiting:
+        if asked.is_set():
+            return
+        watch.begin(cell)
+        command = command_of(cell, devices[0] if devices else None, threads, runner)
+        try:
+            with memory_in_words():
+                _train_here(command, asked)
+        except UserError as error:
+            outcome.failed[cell.name] = str(error)
+            watch.end(cell, f"failed: {error}")
+            continue
+        if asked.is_set():
+            watch.end(cell, "stopped")
+        else:
+            outcome.done.append(cell)
+            watch.end(cell, "done")
+
+
+def _train_here(command: list[str], asked: threading.Event) -> None:
+    """What the command does, without its progress line and report."""
+    from ngu.commands import resume, train
+    from ngu.training import Training
+
+    if command[0] == "resume":
+        training = resume.go_on(command[1:])
+    else:
+        training = Training.start(train.read_config(command[1:]), command=shlex.join(["ngu", *command]))
+    try:
+        if training.run(show_progress=False, handle_signals=True).interrupted:
+            asked.set()
+    finally:
+        training.close()

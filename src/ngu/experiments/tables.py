@@ -1,0 +1,177 @@
+"""Tables of experiments in the paper's layout: our number with its interval over the paper's, in every place.
+
+Tables of few tasks have a row for each agent, those of many a row for each task. The same cells go to the terminal, to
+Markdown and, one to a line, to CSV.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rich.table import Table
+
+from ngu.experiments.collecting import STATISTICS, Collected, Estimate, published_normalised
+from ngu.experiments.definition import Column, Experiment, Panel, Task
+from ngu.experiments.figures import LADDERS
+from ngu.report.style import short_number
+
+_MANY = 10
+"""From so many tasks on, tasks are rows."""
+_CSV_HEAD = (
+    "task", "agent", "measurement", "ours", "low", "high", "seeds", "frames", "paper", "paper_error", "paper_frames",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Place:
+    """One place of a table."""
+
+    task: str
+    agent: str
+    measurement: str
+    ours: Estimate | None
+    paper: str
+    """As printed, or reckoned from what is printed."""
+    paper_value: float | None = None
+    paper_error: float | None = None
+    share: bool = False
+
+    def lines(self) -> list[str]:
+        """Ours, and the paper's below it."""
+        return [self._ours(), *([f"paper {self.paper}"] if self.paper else [])]
+
+    def _ours(self) -> str:
+        if self.ours is None:
+            return "not run" if self.agent not in _QUOTED else ""
+        if self.ours.seeds == 1:
+            return self._number(self.ours.value)
+        return f"{self._number(self.ours.value)} [{self._number(self.ours.low)}, {self._number(self.ours.high)}]"
+
+    def _number(self, value: float) -> str:
+        if self.share:
+            return f"{value:.1%}"
+        return short_number(value) if abs(value) >= 1e5 else f"{value:,.1f}"
+
+
+_QUOTED = ("Human", "Best baseline", "RND", "R2D2")
+"""Rows of the paper's tables that others measured."""
+
+
+def places(experiment: Experiment, collected: Collected) -> list[Place]:
+    """Every number of an experiment: for each agent its tasks, then the statistics over them."""
+    if experiment.kind == "ladder":
+        _, values = LADDERS[experiment.name]
+        return [
+            Place(f"i = {index}", experiment.name, "value", Estimate(value, value, value, 1, 0), "")
+            for index, value in enumerate(values)
+        ]
+    found = [_quoted(experiment, row, task) for row in experiment.published for task in experiment.tasks
+             if row in _QUOTED]  # fmt: skip
+    for column in experiment.columns:
+        for panel in experiment.panels if experiment.kind == "curves" else (Panel("score", ""),):
+            found += [_place(experiment, collected, column, task, panel) for task in experiment.tasks]
+        found += _over_tasks(experiment, collected, column)
+    return [place for place in found if place is not None]
+
+
+def _quoted(experiment: Experiment, row: str, task: Task) -> Place | None:
+    number = experiment.published[row].get(task.name)
+    return None if number is None else Place(task.title, row, _measurement(experiment), None, number.text, number.value)
+
+
+def _measurement(experiment: Experiment) -> str:
+    return experiment.panels[0].title if experiment.kind == "curves" else "score"
+
+
+def _place(experiment: Experiment, collected: Collected, column: Column, task: Task, panel: Panel) -> Place:
+    number = experiment.published.get(column.label, {}).get(task.name)
+    if panel.title != _measurement(experiment):  # the paper's tables are of scores alone
+        number = None
+    return Place(
+        task.title,
+        column.label,
+        panel.title,
+        collected.estimate(column, task, panel.metrics),
+        number.text if number else "",
+        number.value if number else None,
+        number.error if number else None,
+        share=panel.share,
+    )
+
+
+def _over_tasks(experiment: Experiment, collected: Collected, column: Column) -> list[Place]:
+    """Mean and median human-normalised scores over each group of games, or over all."""
+    groups = experiment.groups or {"": tuple(task.name for task in experiment.tasks)}
+    found = []
+    for title, names in groups.items():
+        tasks = [task for task in experiment.tasks if task.name in names and task.world == "atari"]
+        if len(tasks) < 2:
+            continue
+        for name, statistic in STATISTICS.items():
+            ours = collected.normalised(column, tasks, statistic)
+            paper = published_normalised(experiment.published.get(column.label, {}), tasks, statistic)
+            where = f"{name} human-normalised, %" + (f", {title}" if title else "")
+            found.append(Place(where, column.label, where, ours, "" if paper is None else f"{paper:,.1f}", paper))
+    return found
+
+
+# ---------------------------------------------------------------------------------------------------------- layout
+
+
+def grid(found: Sequence[Place]) -> tuple[list[str], list[list[str]]]:
+    """Head and rows, each cell of one or two lines."""
+    several = len({place.measurement for place in found if "normalised" not in place.measurement}) > 1
+    tasks = list(dict.fromkeys(_task_label(place, several) for place in found))
+    agents = list(dict.fromkeys(place.agent for place in found))
+    cells = {(place.agent, _task_label(place, several)): "\n".join(filter(None, place.lines())) for place in found}
+    if len(tasks) >= _MANY:
+        return ["", *agents], [[task, *(cells.get((agent, task), "") for agent in agents)] for task in tasks]
+    return ["", *tasks], [[agent, *(cells.get((agent, task), "") for task in tasks)] for agent in agents]
+
+
+def _task_label(place: Place, several: bool) -> str:
+    return f"{place.task}, {place.measurement}" if several and place.task != place.measurement else place.task
+
+
+def terminal(found: Sequence[Place], title: str) -> Table:
+    """For people who look on."""
+    head, rows = grid(found)
+    table = Table(title=title, title_justify="left", show_lines=True)
+    for name in head:
+        table.add_column(name, overflow="fold")
+    for row in rows:
+        table.add_row(*row)
+    return table
+
+
+def markdown(found: Sequence[Place]) -> str:
+    head, rows = grid(found)
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join(f"| {' | '.join(_in_cell(cell) for cell in row)} |" for row in lines)
+
+
+def _in_cell(text: str) -> str:
+    return text.replace("|", "\\|").replace("*", "\\*").replace("\n", "<br>")
+
+
+def as_csv(found: Sequence[Place], frames: int | None) -> str:
+    """A line for each number."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(_CSV_HEAD)
+    for place in found:
+        ours = place.ours
+        numbers = [ours.value, ours.low, ours.high, ours.seeds, ours.frames] if ours else [""] * 5
+        paper = [place.paper_value, place.paper_error, frames if place.paper else None]
+        row = [
+            place.task,
+            place.agent,
+            place.measurement,
+            *numbers,
+            *("" if entry is None else entry for entry in paper),
+        ]
+        writer.writerow(row)
+    return text.getvalue()

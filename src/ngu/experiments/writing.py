@@ -1,0 +1,101 @@
+"""The outcome of an experiment as files: figure, table, each run's results, and the exact commands."""
+
+from __future__ import annotations
+
+import io
+import shlex
+from dataclasses import dataclass
+from pathlib import Path
+
+from matplotlib.figure import Figure
+
+from ngu.experiments.collecting import Collected
+from ngu.experiments.definition import Experiment
+from ngu.experiments.figures import draw
+from ngu.experiments.listing import frames_in_words
+from ngu.experiments.plan import Plan, frames_per_step
+from ngu.experiments.tables import Place, as_csv, markdown, places
+from ngu.report.results import write_file
+from ngu.report.style import LIGHT, house_style, short_number, to_png
+
+
+@dataclass(frozen=True)
+class Written:
+    """What came out, and where it lies."""
+
+    found: list[Place]
+    caption: str
+    files: list[Path]
+
+
+def write(plan: Plan, collected: Collected, command: str) -> Written:
+    """Writes everything to the folder of results. `command` is the command line of `ngu reproduce`."""
+    experiment, folder = plan.experiment, plan.output
+    found = places(experiment, collected)
+    caption = " ".join(_caption(plan, collected))
+    files: list[Path] = []
+
+    def keep(name: str, content: bytes) -> None:
+        write_file(folder / name, content)
+        files.append(folder / name)
+
+    with house_style():
+        figure = draw(experiment, collected, LIGHT)
+        if figure is not None:
+            keep("figure.png", to_png(figure))
+            keep("figure.svg", _svg(figure))
+    keep("table.md", _page(experiment, found, caption).encode())
+    keep("table.csv", as_csv(found, experiment.frames).encode())
+    commands = [f"# {command}", *(shlex.join(["ngu", *cell.train]) for cell in plan.cells())]
+    keep("commands.txt", ("\n".join(commands) + "\n").encode())
+    return Written(found, caption, files)
+
+
+def _svg(figure: Figure) -> bytes:
+    """The figure as a file of its own, in light colours."""
+    with io.BytesIO() as file:
+        figure.savefig(file, format="svg", facecolor="white", metadata={"Date": None})
+        return file.getvalue()
+
+
+def _page(experiment: Experiment, found: list[Place], caption: str) -> str:
+    parts = [f"# {experiment.name}: {experiment.title}", f"{experiment.place}. {experiment.shows}"]
+    if experiment.kind != "table":
+        parts.append("![](figure.png)")
+    parts += [markdown(found), caption]
+    return "\n\n".join(parts) + "\n"
+
+
+def _caption(plan: Plan, collected: Collected) -> list[str]:
+    """What the numbers are: frames beside frames, seeds, and what the paper says besides."""
+    experiment = plan.experiment
+    sentences = []
+    if experiment.tasks:
+        sentences += [
+            _trained(plan, collected),
+            "Ours: the last evaluation, mean over seeds with its 95 % bootstrap interval (none for one seed).",
+        ]
+    if experiment.published:
+        sentences.append(
+            "The paper's human-normalised means and medians are reckoned here from the scores that it prints."
+        )
+    sentences += [f"The paper's text: {said}" for said in experiment.said]
+    return [*sentences, *experiment.remarks]
+
+
+def _trained(plan: Plan, collected: Collected) -> str:
+    experiment = plan.experiment
+    runs = [(task, run) for task in experiment.tasks for arm in experiment.arms
+            for run in collected.runs.get((task.name, arm.name), ())]  # fmt: skip
+    paper = (
+        f"{frames_in_words(experiment.frames)} frames"
+        if experiment.frames
+        else "a number of steps that it does not say"
+    )
+    if not runs:
+        return f"Nothing has been run yet; the paper trained for {paper}."
+    counts = sorted(run.steps * frames_per_step(task) for task, run in runs)
+    unit = "frames" if all(task.world == "atari" for task, _ in runs) else "steps"
+    span = " to ".join(dict.fromkeys(short_number(count) for count in (counts[0], counts[-1])))
+    machines = ", ".join(sorted({run.origin.get("machine", "an unknown machine") for _, run in runs}))
+    return f"{len(runs)} of {len(plan.cells())} runs, each of {span} {unit} ({machines}); the paper's had {paper}."
