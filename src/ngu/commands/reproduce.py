@@ -75,7 +75,7 @@ def main(argv: list[str]) -> int:
     if command.list:
         _print_list([plan])
         for cell in cells:
-            print(shlex.join(["ngu", *cell.train]))
+            print(cell.command())
         return 0
     failed = _run(command, plan, cells) if command.run and cells else {}
     if failed is None:

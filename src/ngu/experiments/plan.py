@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -47,6 +48,10 @@ class Cell:
     def train(self) -> list[str]:
         """The command line behind `ngu`."""
         return ["train", self.preset, "--variant", self.arm.variant, *options(self.settings)]
+
+    def command(self) -> str:
+        """The whole command, for a shell."""
+        return shlex.join(["ngu", *self.train])
 
     def config(self) -> Config:
         """The settings that the command makes."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import shlex
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -46,7 +45,7 @@ def write(plan: Plan, collected: Collected, command: str) -> Written:
             keep("figure.svg", _svg(figure))
     keep("table.md", _page(experiment, found, caption).encode())
     keep("table.csv", as_csv(found, experiment.frames).encode())
-    commands = [f"# {command}", *(shlex.join(["ngu", *cell.train]) for cell in plan.cells())]
+    commands = [f"# {command}", *(cell.command() for cell in plan.cells())]
     keep("commands.txt", ("\n".join(commands) + "\n").encode())
     return Written(found, caption, files)
 

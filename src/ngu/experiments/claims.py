@@ -1,0 +1,266 @@
+"""The paper's empirical claims: what it says and where, at which budget it was tested here, and what was seen.
+
+A verdict is changed here when runs have been made, and the runs are named: files under `results/`, whose last values of
+a metric the page of claims then shows. A claim without runs is not yet tested, whatever one may expect.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+
+from ngu.report.results import Results, read_results
+from ngu.report.style import short_number
+
+Verdict = Literal["holds", "holds in part", "does not hold", "not yet tested"]
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """Runs under `results/`, and what to read from them."""
+
+    files: str
+    """A pattern, such as `disco-maze-small/ngu-seed*.csv`."""
+    metric: str
+    what: str
+    """The metric in words."""
+    share: bool = False
+    """Values are shares of 1, shown in percent."""
+
+    def runs(self, results: Path) -> list[Results]:
+        """Those that have measured it, sorted by name."""
+        found = (read_results(path) for path in sorted(results.glob(self.files)))
+        return [run for run in found if run.last(self.metric) is not None]
+
+    def sentence(self, results: Path) -> str:
+        """`3 runs of 2M steps (2 CPU cores): coverage 90.9 % to 94.4 %, mean 92.6 %`."""
+        runs = self.runs(results)
+        values = np.array([run.last(self.metric) for run in runs], dtype=np.float64)
+        steps = sorted(run.steps for run in runs)
+        span = " to ".join(dict.fromkeys(short_number(float(f"{count:.2g}")) for count in (steps[0], steps[-1])))
+        where = ", ".join(sorted({run.origin.get("machine", "an unknown machine") for run in runs}))
+        words = [f"{value:.1%}" if self.share else f"{value:,.1f}" for value in (values.min(), values.max())]
+        mean = f"{values.mean():.1%}" if self.share else f"{values.mean():,.1f}"
+        numbers = words[0] if len(runs) == 1 else f"{words[0]} to {words[1]}, mean {mean}"
+        return f"{len(runs)} run{'s' if len(runs) > 1 else ''} of {span} steps ({where}): {self.what} {numbers}"
+
+
+@dataclass(frozen=True)
+class Claim:
+    """One claim."""
+
+    place: str
+    says: str
+    """In the paper's words, shortened."""
+    experiment: str
+    """The label of the figure or table that shows it."""
+    verdict: Verdict = "not yet tested"
+    saw: str = ""
+    """What the numbers do not say by themselves."""
+    evidence: tuple[Evidence, ...] = ()
+
+
+_MAZES = (
+    Evidence(
+        "disco-maze/*/*-seed*.csv", "eval/explore/coverage@500", "coverage of 21x21 mazes after 500 steps", share=True
+    ),
+    Evidence(
+        "disco-maze-small/ngu-seed*.csv",
+        "eval/explore/coverage@100",
+        "coverage of 9x9 mazes after 100 steps",
+        share=True,
+    ),
+)
+
+CLAIMS: tuple[Claim, ...] = (
+    # Sec. 4.1
+    Claim(
+        "Sec. 4.1",
+        "The proposed model learns to explore any maze sampled from the task-distribution.",
+        "fig_disco_maze",
+        "holds in part",
+        "It explores every held-out maze it is given, and leaves side branches out: of three agents of 30M steps "
+        "that were looked at maze by maze, none saw a maze whole. Most runs differ in their settings, with one seed.",
+        _MAZES,
+    ),
+    Claim(
+        "Sec. 4.1",
+        "The strategy resembles depth-first search: as far as possible along each branch before backtracking.",
+        "fig_disco_maze",
+    ),
+    Claim(
+        "Sec. 4.1",
+        "The model with random projections, and the baseline of RND, do not show such exploratory behaviour.",
+        "fig_disco_maze",
+    ),
+    Claim("Sec. 4.1", "Both do learn to avoid walking into walls; oscillating is enough for them.", "fig_disco_maze"),
+    # Sec. 4.2, ablations
+    Claim(
+        "Sec. 4.2",
+        "A CMR of 0.5 slightly harms overall average performance on hard exploration games.",
+        "fig_ablations",
+    ),
+    Claim(
+        "Sec. 4.2",
+        "An improvement, on average, from increasing the number of mixtures N on hard exploration games.",
+        "fig_ablations",
+    ),
+    Claim(
+        "Sec. 4.2",
+        "beta = 0.3 is the best on average; 0.2 and 0.5 are worse on those hard exploration games.",
+        "fig_ablations",
+    ),
+    Claim(
+        "Sec. 4.2", "The RND factor seems to be greatly beneficial on these hard exploration games.", "fig_ablations"
+    ),
+    Claim(
+        "Sec. 4.2",
+        "But for removing the extrinsic reward, the ablations have little effect on the dense reward games.",
+        "fig_ablations",
+    ),
+    Claim(
+        "Sec. 4.2",
+        "Without extrinsic reward, still average superhuman performance on the 5 dense reward games.",
+        "fig_ablations",
+    ),
+    # Sec. 4.2, hard exploration
+    Claim(
+        "Sec. 4.2",
+        "Similar or higher average return than state-of-the-art baselines on all hard exploration tasks.",
+        "table_action_prediction_montezuma",
+    ),
+    Claim(
+        "Sec. 4.2",
+        "A positive score on Pitfall! without privileged information, NGU(N=1)-RND with a best score of 15,200.",
+        "table_action_prediction_montezuma",
+    ),
+    Claim(
+        "Sec. 4.2",
+        "In 4 of the 6 games NGU(N=32) appears to substantially improve against NGU(N=1).",
+        "table_action_prediction_montezuma",
+    ),
+    Claim(
+        "Sec. 4.2",
+        "In mean and median human normalized scores NGU greatly improves upon existing algorithms.",
+        "hard_explore_hns_graph",
+    ),
+    Claim(
+        "Sec. 4.2",
+        "NGU(N=32) explores an average of 46 rooms of Pitfall! per episode, 14 before the first extrinsic reward.",
+        "ap_mr_graph",
+    ),
+    Claim("Sec. 4.2", "On Pitfall! using RND makes the model less data efficient.", "ap_mr_graph"),
+    Claim("Sec. 4.2", "On Montezuma's Revenge RND greatly improves the results of NGU(N=32).", "ap_mr_graph"),
+    Claim("Sec. 4.2", "On Pitfall! NGU(N=1) obtains better results than NGU(N=32).", "ap_mr_graph"),
+    # Sec. 4.2, dense rewards and all games
+    Claim(
+        "Sec. 4.2", "NGU(N=1) underperforms relative to R2D2 on most dense games.", "table_single_mixture_dense_games"
+    ),
+    Claim(
+        "Sec. 4.2",
+        "On Pong NGU(N=1) catastrophically fails; the exploitative policy of NGU(N=32) reliably learns to play it.",
+        "table_single_mixture_dense_games",
+    ),
+    Claim("Sec. 4.2", "NGU(N=32) does not match R2D2 on Breakout and Beam Rider.", "table_single_mixture_dense_games"),
+    Claim(
+        "Sec. 4.2; abstract",
+        "An overall median score of 1354.4 % (abstract: 1344.0 %), R2D2 using retrace loss 1451.8 %.",
+        "table_atari57",
+        saw="The scores that the paper prints in table_atari57 give medians of 1208.1 % and 1342.8 % with the random "
+        "and human scores of docs/atari.md; which scores the paper normalised with, it does not say.",
+    ),
+    Claim("Sec. 4.2", "Above human level on 51 out of the 57 games.", "table_atari57"),
+    Claim(
+        "Sec. 4.2",
+        "On Q*Bert the policies seem to converge to the exploitative policy regardless of beta; so in many games.",
+        "ngu_evals_graph",
+    ),
+    Claim("Sec. 4.2", "On Pitfall! and Beam Rider the policies learn very different behaviour.", "ngu_evals_graph"),
+    Claim(
+        "Sec. 4.2",
+        "On Montezuma's Revenge the exploratory policy obtains better score than the exploitative policy.",
+        "ngu_evals_graph",
+    ),
+    Claim(
+        "Sec. 5",
+        "Sharing a network is limiting when two policies are almost adversarial, as in Surround and Ice Hockey.",
+        "table_atari57",
+    ),
+    # App. B
+    Claim("App. B.1", "Small to no impact of the size of controllable states on Pitfall!.", "ng1_embedding_pitfall"),
+    Claim("App. B.1", "On Montezuma's Revenge a size of 32 is consistently better than 64.", "ng1_embedding_mr"),
+    Claim("App. B.2", "Slight gains from using more neighbors on Pitfall!.", "ng1_nn_pitfall"),
+    Claim("App. B.2", "On Montezuma's Revenge 10 neighbors are clearly better than 5 or 30.", "ng1_nn_mr"),
+    Claim("App. B.3", "Pitfall! is robust to L, with marginally worse performance for L = 10.", "ng1_l_pitfall"),
+    Claim("App. B.3", "The highest value of clipping appears to work best on Montezuma's Revenge.", "ng1_l_mr"),
+    # App. C and F
+    Claim(
+        "App. C.1",
+        "The best score in Montezuma's Revenge is obtained by a non-zero Cross Mixture Ratio.",
+        "table_ablations",
+    ),
+    Claim(
+        "App. C.1",
+        "N = 2 and N = 8 only achieve super-human performance on Montezuma's Revenge among the 3 hard games.",
+        "table_ablations",
+    ),
+    Claim(
+        "App. C.1",
+        "beta = 0.2 and 0.5 still outperform RND, R2D2, R2D2(Retrace) and R2D2+RND on Pitfall! and Private Eye.",
+        "table_ablations",
+    ),
+    Claim("App. C.1", "On Breakout, a high score is achieved without extrinsic reward.", "table_ablations"),
+    Claim(
+        "App. C.2",
+        "On Gravitar, Solaris and Venture the differences between beta = 0.2, 0.3 and 0.5 are less pronounced.",
+        "beta_results",
+    ),
+    Claim(
+        "App. F.1",
+        "The only agent that is superhuman on all 8 games of table_ablations is NGU(N=32).",
+        "table_ablations",
+    ),
+    # App. I
+    Claim(
+        "App. I.1",
+        "The error of a linear probe of the position settles at the order of 12 units, under 10 % of the range, and "
+        "does not grow when new rooms are discovered.",
+        "predictability_results",
+    ),
+    Claim(
+        "App. I.1",
+        "The error in the room stabilises slightly above 20 %, where random chance is 96 %.",
+        "predictability_results",
+    ),
+    Claim(
+        "App. I.2",
+        "With hand-crafted controllable states NGU(N=1) achieves higher scores than with learned ones.",
+        "initial_results",
+    ),
+    Claim(
+        "App. I.2",
+        "Long-term novelty boosts efficiency and final performance: close to 15,000 points and 25 rooms per episode.",
+        "initial_results",
+    ),
+    Claim(
+        "App. I.2", "Three out of five seeds reach the second level, one of which reaches the third.", "initial_results"
+    ),
+    Claim(
+        "App. I.2",
+        "Without extrinsic rewards it still achieves a very high score and explores more than 20 rooms.",
+        "initial_results",
+    ),
+    Claim(
+        "App. I.2",
+        "In a meta-episode the first episode scores 14,660, the third 34,040: another key-door combination each time.",
+        "initial_results",
+    ),
+    Claim(
+        "App. I.2",
+        "No different key-door combinations across episodes when using learned controllable states.",
+        "initial_results",
+    ),
+)

@@ -1,0 +1,177 @@
+"""`ngu reproduce`: every experiment end to end at a toy size, and what happens when runs end early, fail or grow."""
+
+from __future__ import annotations
+
+import csv
+import os
+import signal
+import subprocess
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from tiny_runs import COMMAND, ENVIRONMENT
+
+from ngu.cli import main
+from ngu.experiments.catalogue import EXPERIMENTS, experiment
+from ngu.experiments.collecting import collect
+from ngu.experiments.plan import Cell, Plan, smoke_part
+from ngu.experiments.running import is_finished, run_cells
+from ngu.experiments.scales import scale
+from ngu.experiments.watching import last_progress
+from ngu.metrics import read_metrics
+from ngu.report.results import read_results
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One folder for all experiments: what one has trained, another takes over."""
+    return tmp_path_factory.mktemp("reproduce")
+
+
+def smoke_plan(folder: Path, name: str = "fig_disco_maze", **options: int) -> Plan:
+    return Plan(smoke_part(experiment(name)), scale("smoke"), folder, **options)
+
+
+@pytest.mark.parametrize("name", EXPERIMENTS)
+def test_every_experiment_runs_end_to_end(name: str, shared: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["reproduce", name, "--scale", "smoke", "--processes", "0", "--folder", str(shared)]
+    assert main(arguments) == 0
+    printed = capsys.readouterr().out
+    entry, plan = EXPERIMENTS[name], smoke_plan(shared, name)
+    output = shared / "results" / name
+    expected = {"table.md", "table.csv", "commands.txt"} | (
+        {"figure.png", "figure.svg"} if entry.kind != "table" else set()
+    )
+    assert {path.name for path in output.iterdir() if path.is_file()} == expected
+    assert all(str(output / file) in printed for file in expected)
+    for cell in plan.cells():
+        assert is_finished(cell)
+        results = read_results(output / "runs" / cell.task.name / f"{cell.arm.name}-seed0.csv")
+        assert (results.variant, results.seed) == (cell.arm.variant, 0)
+        assert results.origin["command"].startswith(f"ngu train {cell.preset} --variant {cell.arm.variant} ")
+        assert "core" in results.origin["machine"]
+        assert "commit" in results.origin
+        assert cell.command() in (output / "commands.txt").read_text()
+    rows = list(csv.DictReader((output / "table.csv").read_text().splitlines()))
+    own = {column.label for column in plan.experiment.columns}
+    assert all(row["ours"] for row in rows if row["agent"] in own), "everything that was run has a number"
+    for label in own & set(entry.published):
+        for task in plan.experiment.tasks:
+            if task.name in entry.published[label]:
+                assert entry.published[label][task.name].text in (output / "table.md").read_text()
+
+
+def test_runs_are_done_once_and_drawn_again_without_training(shared: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    plan = smoke_plan(shared)
+    assert run_cells(plan.cells(), processes=0).failed == {}
+    before = {cell.name: (cell.path / "metrics.jsonl").stat().st_mtime_ns for cell in plan.cells()}
+    outcome = run_cells(plan.cells(), processes=0)
+    assert [cell.name for cell in outcome.skipped] == list(before)
+    figure = plan.output / "figure.png"
+    figure.unlink(missing_ok=True)
+    assert main(["reproduce", "fig_disco_maze", "--scale", "smoke", "--no-run", "--folder", str(shared)]) == 0
+    assert figure.is_file()
+    assert before == {cell.name: (cell.path / "metrics.jsonl").stat().st_mtime_ns for cell in plan.cells()}
+    assert "14" in capsys.readouterr().out
+
+
+def test_a_larger_budget_takes_runs_further_and_a_smaller_one_looks_at_their_beginning(tmp_path: Path) -> None:
+    def cells(budget: int) -> list[Cell]:
+        return smoke_plan(tmp_path, budget=budget).cells()[:1]
+
+    run_cells(cells(64), processes=0)
+    (further,) = cells(192)
+    assert not is_finished(further)
+    assert run_cells([further], processes=0).done == [further]
+    steps = [row["step"] for row in read_metrics(further.path / "metrics.jsonl")]
+    assert steps == sorted(steps), "it went on from where it was"
+    assert steps[-1] == 192
+    for budget in (64, 192):
+        (run,) = collect(smoke_plan(tmp_path, budget=budget)).runs["disco-maze", "ngu"]
+        assert run.steps == budget
+
+
+def test_a_folder_with_runs_of_other_settings_is_refused(shared: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run_cells(smoke_plan(shared).cells()[:1], processes=0)
+    arguments = ["reproduce", "fig_disco_maze", "--scale", "smoke", "--processes", "0", "--folder", str(shared)]
+    assert main([*arguments, "--settings", "novelty.neighbours=3"]) == 2
+    error = capsys.readouterr().err
+    assert "was run with other settings (novelty.neighbours); choose another --folder." in error
+
+
+def test_runs_side_by_side_one_fails_the_others_go_on(tmp_path: Path) -> None:
+    """In processes of their own; a lock held by this process makes one fail."""
+    plan = smoke_plan(tmp_path)
+    first, second, _ = plan.cells()
+    blocked = first.path
+    blocked.mkdir(parents=True)
+    (blocked / "in the way").touch()
+    outcome = run_cells([first, second], processes=2)
+    assert [cell.name for cell in outcome.done] == [second.name]
+    assert list(outcome.failed) == [first.name]
+    assert "already has something in it" in outcome.failed[first.name]
+    assert "$ ngu train disco-maze-small" in second.log.read_text()
+    assert last_progress(second.log).startswith("100.0%")
+    assert read_results_command(plan, second).startswith("ngu train disco-maze-small --variant random-projection")
+
+
+def read_results_command(plan: Plan, cell: Cell) -> str:
+    (run,) = collect(plan).runs[cell.task.name, cell.arm.name]
+    return run.origin["command"]
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline, "it did not happen in a minute"
+        time.sleep(0.05)
+
+
+def test_one_signal_stops_all_runs_with_checkpoints_and_the_same_command_goes_on(tmp_path: Path) -> None:
+    arguments = ["reproduce", "fig_disco_maze", "--scale", "smoke", "--folder", str(tmp_path), "--variants", "ngu"]
+    long = [*COMMAND, *arguments, "--budget", "1000000"]
+    process = subprocess.Popen(long, env=ENVIRONMENT, stdout=subprocess.PIPE, text=True, start_new_session=True)
+    cell = Plan(experiment("fig_disco_maze").only((), ("ngu",)), scale("smoke"), tmp_path, 1_000_000).cells()[0]
+    wait_for(lambda: (cell.path / "metrics.jsonl").is_file() and len(read_metrics(cell.path / "metrics.jsonl")) > 3)
+    os.kill(process.pid, signal.SIGINT)
+    printed, _ = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert "the same command goes on" in printed
+    (checkpoint,) = (cell.path / "checkpoints").glob("step_*")
+    reached = int(checkpoint.name.removeprefix("step_"))
+    assert "stopped at" in cell.log.read_text()
+    assert main([*arguments, "--processes", "0", "--budget", str(reached + 32)]) == 0
+    steps = [row["step"] for row in read_metrics(cell.path / "metrics.jsonl")]
+    assert steps == sorted(steps)
+    assert steps[-1] == reached + 32
+
+
+def test_the_list_covers_everything_and_names_its_sources(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["reproduce", "--list", "--budget", "1000", "--seeds", "1"]) == 0
+    printed = capsys.readouterr().out
+    assert all(name in printed for name in EXPERIMENTS)
+    assert "docs/benchmarks.md" in printed
+    assert main(["reproduce", "table_ablations", "--list", "--scale", "node"]) == 0
+    printed = capsys.readouterr().out
+    assert printed.count("ngu train atari-node --variant") == 9 * 8 * 3
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        ([], "`ngu reproduce` needs a NAME; `ngu reproduce --list` shows them all."),
+        (["fig_disco"], "the experiment fig_disco does not exist; the nearest"),
+        (["fig_disco_maze", "--scale", "huge"], "the scale huge does not exist; known: laptop, node, paper, smoke."),
+        (["fig_disco_maze", "--seeds", "0"], "--seeds is 0; give 1 or more."),
+        (["fig_disco_maze", "--settings", "x"], "--settings takes group.setting=value"),
+        (["fig_disco_maze", "--runner", "ray", "--processes", "0"], "a Ray run needs one of its own"),
+        (["fig_disco_maze", "--variants", "ngu-n2"], "the variant ngu-n2 of fig_disco_maze does not exist"),
+    ],
+)
+def test_mistakes_are_one_sentence(arguments: list[str], sentence: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["reproduce", *arguments]) == 2
+    error = capsys.readouterr().err
+    assert sentence in error
+    assert error.count("\n") == 1
