@@ -7,6 +7,7 @@ import math
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter, NullFormatter
 
 from ngu.experiments.collecting import STATISTICS, Collected, Estimate, published_normalised
 from ngu.experiments.definition import Column, Experiment, Panel, Task
@@ -130,6 +131,8 @@ def _bars(experiment: Experiment, collected: Collected, theme: Theme) -> Figure 
             for column in columns
         ]
         _draw_bars(ax, f"{title}: {name} over games", columns, heights[title, name], printed, theme)
+    caption = "bars: ours, with 95 % intervals; diamonds: reckoned from the scores that the paper prints"
+    figure.supxlabel(caption, fontsize=FONT_SIZE, color=theme.muted)
     return figure
 
 
@@ -151,16 +154,13 @@ def _draw_bars(
         if paper is not None:
             ax.plot([place], [paper], marker="D", markersize=5, color=theme.ink, markerfacecolor="none", linestyle="")
     ax.axhline(100, color=theme.muted, linewidth=0.9, linestyle=(0, (2, 3)))
-    ax.set_yscale("symlog", linthresh=100)
-    ax.set_yticks(ax.get_yticks(), [short_number(value) for value in ax.get_yticks()])
+    _human_axis(ax, [entry.high for entry in entries if entry] + [value for value in printed if value is not None])
     ax.set_xticks(range(len(columns)), [column.label for column in columns], rotation=35, ha="right")
-    ax.text(
-        1.0,
-        1.0,
-        "bars: ours with 95 % interval; diamonds: the paper's printed scores",
-        transform=ax.transAxes,
-        ha="right",
-        va="bottom",
-        fontsize=FONT_SIZE - 2,
-        color=theme.muted,
-    )
+
+
+def _human_axis(ax: Axes, values: list[float]) -> None:
+    """Linear up to 100 %, logarithmic above: games differ by orders of magnitude, and scores may be negative."""
+    ax.set_yscale("symlog", linthresh=100)
+    ax.set_ylim(top=1.3 * max(*values, 100.0))
+    ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _position: short_number(value)))
+    ax.yaxis.set_minor_formatter(NullFormatter())

@@ -16,8 +16,9 @@ from rich.table import Table
 from ngu.experiments.collecting import STATISTICS, Collected, Estimate, published_normalised
 from ngu.experiments.definition import Column, Experiment, Panel, Task
 from ngu.experiments.figures import LADDERS
-from ngu.report.style import short_number
 
+HUMAN_NORMALISED = "HNS"
+"""Short for human-normalised score, in the heads of tables."""
 _MANY = 10
 """From so many tasks on, tasks are rows."""
 _CSV_HEAD = (
@@ -53,7 +54,7 @@ class Place:
     def _number(self, value: float) -> str:
         if self.share:
             return f"{value:.1%}"
-        return short_number(value) if abs(value) >= 1e5 else f"{value:,.1f}"
+        return f"{value / 1000:.1f}k" if abs(value) >= 1000 else f"{value:.1f}"  # as the paper prints them
 
 
 _QUOTED = ("Human", "Best baseline", "RND", "R2D2")
@@ -113,8 +114,8 @@ def _over_tasks(experiment: Experiment, collected: Collected, column: Column) ->
         for name, statistic in STATISTICS.items():
             ours = collected.normalised(column, tasks, statistic)
             paper = published_normalised(experiment.published.get(column.label, {}), tasks, statistic)
-            where = f"{name} human-normalised, %" + (f", {title}" if title else "")
-            found.append(Place(where, column.label, where, ours, "" if paper is None else f"{paper:,.1f}", paper))
+            where = f"{name} {HUMAN_NORMALISED}, %" + (f", {title}" if title else "")
+            found.append(Place(where, column.label, where, ours, "" if paper is None else f"{paper:.1f}", paper))
     return found
 
 
@@ -123,7 +124,7 @@ def _over_tasks(experiment: Experiment, collected: Collected, column: Column) ->
 
 def grid(found: Sequence[Place]) -> tuple[list[str], list[list[str]]]:
     """Head and rows, each cell of one or two lines."""
-    several = len({place.measurement for place in found if "normalised" not in place.measurement}) > 1
+    several = len({place.measurement for place in found if HUMAN_NORMALISED not in place.measurement}) > 1
     tasks = list(dict.fromkeys(_task_label(place, several) for place in found))
     agents = list(dict.fromkeys(place.agent for place in found))
     cells = {(place.agent, _task_label(place, several)): "\n".join(filter(None, place.lines())) for place in found}

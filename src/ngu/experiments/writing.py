@@ -76,7 +76,8 @@ def _caption(plan: Plan, collected: Collected) -> list[str]:
         ]
     if experiment.published:
         sentences.append(
-            "The paper's human-normalised means and medians are reckoned here from the scores that it prints."
+            "HNS: human-normalised score, 0 for a random player and 100 for a human one; the paper's means and medians "
+            "of it are reckoned here from the scores that it prints."
         )
     sentences += [f"The paper's text: {said}" for said in experiment.said]
     return [*sentences, *experiment.remarks]
