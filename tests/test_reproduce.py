@@ -48,11 +48,12 @@ def test_every_experiment_runs_end_to_end(name: str, shared: Path, capsys: pytes
     assert all(str(output / file) in printed for file in expected)
     for cell in plan.cells():
         assert is_finished(cell)
-        results = read_results(output / "runs" / cell.task.name / f"{cell.arm.name}-seed0.csv")
+        path = output / "runs" / cell.task.name / f"{cell.arm.name}-seed0.csv"
+        results = read_results(path)
         assert (results.variant, results.seed) == (cell.arm.variant, 0)
         assert results.origin["command"].startswith(f"ngu train {cell.preset} --variant {cell.arm.variant} ")
         assert "core" in results.origin["machine"]
-        assert "commit" in results.origin
+        assert "\n# commit: " in path.read_text()
         assert cell.command() in (output / "commands.txt").read_text()
     rows = list(csv.DictReader((output / "table.csv").read_text().splitlines()))
     own = {column.label for column in plan.experiment.columns}

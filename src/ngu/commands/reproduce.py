@@ -22,6 +22,7 @@ from ngu.experiments.scales import SCALES, scale
 
 _PROG = "ngu reproduce"
 _INTERRUPTED = 130
+_FEW_HOURS = 0.01
 
 
 @dataclass(frozen=True)
@@ -139,7 +140,9 @@ def _run(command: Reproduce, plan: Plan, cells: list[Cell]) -> dict[str, str] | 
     from ngu.experiments.running import run_cells
 
     spent = cost(cells)
-    hours = "" if spent.gpu_hours is None else f", about {hours_in_words(spent.gpu_hours)} GPU-hours on an H200"
+    hours = ""
+    if spent.gpu_hours is not None and spent.gpu_hours >= _FEW_HOURS:
+        hours = f", about {hours_in_words(spent.gpu_hours)} GPU-hours on an H200"
     print(
         f"{plan.experiment.name}: {len(cells)} runs, {frames_in_words(spent.frames)} frames or steps in all{hours}; "
         f"folder {plan.folder}",

@@ -24,6 +24,8 @@ from ngu.experiments.agents import (
     game,
 )
 from ngu.experiments.definition import EXPLORE_SCORE, Arm, Column, Experiment, Panel, Task
+from ngu.experiments.ours import COVERAGE, MAZE_PANEL, OURS
+from ngu.variants import VARIANTS
 
 ATARI_FRAMES = 35_000_000_000
 """Sec. 4.2: "These methods are all run for 35 billion frames"."""
@@ -61,17 +63,18 @@ def _single_policy(
     )
 
 
-def _changed(setting: str, short: str, values: tuple[int, ...], usual: int) -> tuple[Arm, ...]:
+def _changed(stem: str, values: tuple[int, ...], usual: int) -> tuple[Arm, ...]:
     """NGU(N=1) with other values of a setting; its own value is NGU(N=1) itself, which is trained once."""
-    return tuple(
-        NGU_N1 if value == usual else Arm(f"ngu-n1-{short}{value}", f"{short} {value}", "ngu-n1", {setting: value})
-        for value in values
-    )
+    return tuple(NGU_N1 if value == usual else _variant(f"{stem}-{value}") for value in values)
 
 
-_SIZES = _changed("novelty.embedding_size", "size", (16, 32, 64), 32)
-_NEIGHBOURS = _changed("novelty.neighbours", "k", (5, 10, 30), 10)
-_CLIPS = _changed("novelty.max_modulation", "L", (1, 5, 10), 5)
+def _variant(name: str) -> Arm:
+    return Arm(name, VARIANTS[name].label, name)
+
+
+_SIZES = _changed("state", (16, 32, 64), 32)
+_NEIGHBOURS = _changed("neighbours", (5, 10, 30), 10)
+_CLIPS = _changed("max-modulation", (1, 5, 10), 5)
 
 _SINGLE_POLICY = tuple(
     _single_policy(f"ng1_{short}_{end}", f"App. B.{part}", what, shows, title, task, arms)
@@ -108,14 +111,8 @@ _SINGLE_POLICY = tuple(
     )
 )
 
-_HAND_CRAFTED = tuple(
-    Arm(name, label, variant, {"novelty.controllable_states": "hand-crafted", "novelty.memory_episodes": 3, **more})
-    for name, label, variant, more in (
-        ("ngu-n1-hand-crafted", "NGU(N=1)", "ngu-n1", {}),
-        ("ngu-n1-hand-crafted-no-rnd", "NGU(N=1)-RND", "ngu-n1-no-rnd", {}),
-        ("ngu-n1-hand-crafted-no-extrinsic", "NGU(N=1) w/o r_e", "no-extrinsic", {"mixture.num_mixtures": 1}),
-    )
-)
+_HAND_CRAFTED = tuple(map(_variant, ("hand-crafted", "hand-crafted-no-rnd", "hand-crafted-no-extrinsic")))
+_PROBED = Arm("ngu-probed", "learned controllable states", "ngu", {**NGU.settings, "probe.enabled": True})
 
 _ALL: tuple[Experiment, ...] = (
     Experiment(
@@ -127,12 +124,10 @@ _ALL: tuple[Experiment, ...] = (
         "with RND alone, it only learns not to walk into walls.",
         tasks=(agents.DISCO_MAZE,),
         columns=tuple(
-            Column(
-                arm.label, arm, ("eval/explore/coverage@500", "eval/explore/coverage@100", "eval/explore/coverage@12")
-            )
+            Column(arm.label, arm, COVERAGE)
             for arm in (agents.LEARNED_STATES, agents.RANDOM_PROJECTION, agents.RND_ONLY)
         ),
-        panels=(Panel("unique states visited", "share of open cells", share=True),),
+        panels=(MAZE_PANEL,),
         remarks=(
             "The paper does not say how long it trained, and its curves are printed without numbers.",
             "Coverage is that of an evaluation episode of 500 steps (100 at the scale laptop, on smaller mazes).",
@@ -168,7 +163,7 @@ _ALL: tuple[Experiment, ...] = (
         frames=ATARI_FRAMES,
         published=paper_numbers.ABLATIONS,
         remarks=(_WITHOUT_REWARD,),
-        smoke=(("pong",), ("ngu-n8", "cmr-0.5", "beta-0.2", "no-extrinsic")),
+        smoke=(("pong",), ("cmr-0.5", "no-extrinsic")),
     ),
     Experiment(
         name="table_action_prediction_montezuma",
@@ -181,7 +176,7 @@ _ALL: tuple[Experiment, ...] = (
         columns=_BASELINES,
         frames=ATARI_FRAMES,
         published=paper_numbers.HARD_EXPLORATION,
-        smoke=(("gravitar",), tuple(entry.arm.name for entry in _BASELINES)),
+        smoke=(("gravitar",), ("r2d2-rnd", "ngu-n1-no-rnd", "ngu")),
     ),
     Experiment(
         name="hard_explore_hns_graph",
@@ -310,7 +305,7 @@ _ALL: tuple[Experiment, ...] = (
         shows="The position can be read from the learned controllable state with an error that does not grow as new "
         "rooms are found; the room can be read in about four of five cases.",
         tasks=(agents.MONTEZUMA,),
-        columns=(Column("learned controllable states", NGU, ("probe/position/squared_error",)),),
+        columns=(Column(_PROBED.label, _PROBED, ("probe/position/squared_error",)),),
         panels=(
             Panel("position, squared error", "units squared", ("probe/position/squared_error",)),
             Panel("room, error rate", "share of steps", ("probe/room/error_rate",), share=True),
@@ -345,12 +340,12 @@ _ALL: tuple[Experiment, ...] = (
             "Without extrinsic rewards more than 20 rooms.",
         ),
         remarks=("The paper does not say how many frames these runs had; those of its other runs are taken.",),
-        smoke=((), ("ngu-n1-hand-crafted", "ngu-n1-hand-crafted-no-rnd")),
+        smoke=((), ("hand-crafted", "hand-crafted-no-extrinsic")),
     ),
 )
 
-EXPERIMENTS: Mapping[str, Experiment] = {entry.name: entry for entry in _ALL}
-"""By label."""
+EXPERIMENTS: Mapping[str, Experiment] = {entry.name: entry for entry in (*_ALL, *OURS)}
+"""By label; those of the paper first."""
 
 
 def experiment(name: str) -> Experiment:

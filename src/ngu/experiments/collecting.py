@@ -128,6 +128,17 @@ def collect(plan: Plan) -> Collected:
     return Collected(plan.experiment, runs)
 
 
+def read_collected(experiment: Experiment, folder: Path) -> Collected:
+    """The results in `folder/TASK/AGENT-seedK.csv`, as far as an experiment has use for them."""
+    runs = {
+        (task.name, arm.name): [read_results(path) for path in paths]
+        for task in experiment.tasks
+        for arm in experiment.arms
+        if (paths := sorted((folder / task.name).glob(f"{arm.name}-seed[0-9]*.csv")))
+    }
+    return Collected(experiment, runs)
+
+
 def csv_path(plan: Plan, cell: Cell) -> Path:
     return plan.output / "runs" / cell.task.name / f"{cell.arm.name}-seed{cell.seed}.csv"
 

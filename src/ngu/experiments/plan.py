@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from ngu.config import Config
-from ngu.config_reading import with_overrides
 from ngu.envs.atari_game import FRAME_SKIP
 from ngu.experiments.definition import Arm, Experiment, Task
 from ngu.experiments.scales import RATES, SCALES, Scale
-from ngu.presets import PRESETS, VARIANTS, preset
+from ngu.presets import PRESETS, preset
+from ngu.variants import VARIANTS
 
 EVALUATIONS = 10
 """A run has at least so many evaluations, however small its budget, so that there is a curve."""
@@ -55,7 +55,7 @@ class Cell:
 
     def config(self) -> Config:
         """The settings that the command makes."""
-        return with_overrides(preset(self.preset, self.arm.variant), self.settings)
+        return preset(self.preset, self.arm.variant, self.settings)
 
 
 @dataclass(frozen=True)
@@ -101,8 +101,8 @@ class Plan:
         steps = self.steps(task)
         parent = self.folder / task.name / arm.name
         changes: dict[str, Any] = {**task.settings, **arm.settings, **self.scale.settings.get(task.world, {})}
-        mixtures = {**VARIANTS.get(arm.variant, {}), **changes}.get("mixture.num_mixtures")
-        if mixtures is not None and mixtures > self.scale.most_mixtures:
+        known = {**PRESETS[self.scale.presets[task.world]], **VARIANTS[arm.variant].changes, **changes}
+        if known["mixture.num_mixtures"] > self.scale.most_mixtures:
             changes["mixture.num_mixtures"] = self.scale.most_mixtures
         for name, parts in (("evaluation.period", EVALUATIONS), ("run.log_period", _LOGS)):
             usual = self._usual(task, name)

@@ -1,0 +1,160 @@
+"""Experiments that are not of the paper: its questions asked where an answer takes minutes.
+
+Ablations and probes on the Disco Maze, and tasks with known answers: Deep Sea, MiniGrid, and the random-coin grid.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ngu.experiments.agents import DISCO_MAZE, LEARNED_STATES, R2D2_RETRACE, RANDOM_PROJECTION
+from ngu.experiments.definition import Arm, Column, Experiment, Panel, Task
+
+COVERAGE = ("eval/explore/coverage@500", "eval/explore/coverage@100", "eval/explore/coverage@12")
+"""Coverage at the end of an evaluation episode, of the maze's presets and of the scale smoke."""
+MAZE_PANEL = Panel("unique states visited", "share of open cells", share=True)
+
+SOLVED = ("eval/exploit/solved", "eval/explore/solved")
+_SOLVED_PANELS = (
+    Panel("solved in evaluation", "share of episodes", SOLVED, share=True),
+    Panel("return in evaluation", "return", ("eval/exploit/return", "eval/explore/return")),
+)
+_AGENT = Arm("ngu", "NGU", "ngu")
+_REMARK = "Not of the paper."
+
+
+def _maze_ablation(name: str, title: str, shows: str, arms: tuple[Arm, ...]) -> Experiment:
+    return Experiment(
+        name=name,
+        kind="curves",
+        title=title,
+        place="Ours, after App. B",
+        shows=shows,
+        tasks=(DISCO_MAZE,),
+        columns=tuple(Column(arm.label, arm, COVERAGE) for arm in arms),
+        panels=(MAZE_PANEL,),
+        remarks=(_REMARK,),
+        smoke=((), (arms[0].name,)),
+        ours=True,
+    )
+
+
+def _maze_arm(name: str, label: str, settings: Mapping[str, Any]) -> Arm:
+    """NGU on the maze with a changed setting; the maze's presets have one policy already."""
+    return Arm(name, label, "ngu", settings)
+
+
+def _probed(arm: Arm) -> Arm:
+    return Arm(f"{arm.name}-probed", arm.label, arm.variant, {**arm.settings, "probe.enabled": True})
+
+
+def _deep_sea(size: int) -> Task:
+    return Task(f"deep-sea-{size}", f"Deep Sea, {size} x {size}", "deep-sea",
+                {"env.sea_size": size, "evaluation.max_steps": size})  # fmt: skip
+
+
+_PROBED_MAZE = tuple(_probed(arm) for arm in (LEARNED_STATES, RANDOM_PROJECTION))
+
+OURS: tuple[Experiment, ...] = (
+    _maze_ablation(
+        "disco_maze_neighbours",
+        "Disco Maze: 5, 10 and 30 nearest neighbours",
+        "Whether the number of neighbours matters, as App. B.2 asks on Atari.",
+        (
+            _maze_arm("neighbours-5", "5 neighbours", {"novelty.neighbours": 5}),
+            LEARNED_STATES,
+            _maze_arm("neighbours-30", "30 neighbours", {"novelty.neighbours": 30}),
+        ),
+    ),
+    _maze_ablation(
+        "disco_maze_sizes",
+        "Disco Maze: controllable states of size 16, 32 and 64",
+        "Whether the size of controllable states matters, as App. B.1 asks on Atari.",
+        tuple(_maze_arm(f"state-{size}", f"size {size}", {"novelty.embedding_size": size}) for size in (16, 32, 64)),
+    ),
+    _maze_ablation(
+        "disco_maze_epsilon",
+        "Disco Maze: kernel epsilon 0.0001, 0.001, 0.01 and 0.1",
+        "Whether the kernel's epsilon matters, of which the paper prints three values.",
+        tuple(
+            _maze_arm(f"epsilon-{value:g}", f"epsilon {value:g}", {"novelty.kernel_epsilon": value})
+            for value in (1e-4, 1e-3, 1e-2, 1e-1)
+        ),
+    ),
+    _maze_ablation(
+        "disco_maze_policies",
+        "Disco Maze: N = 1, 2 and 8 policies",
+        "What a family costs its most exploratory policy where there is nothing to exploit.",
+        (
+            LEARNED_STATES,
+            *(_maze_arm(f"ngu-n{count}", f"N={count}", {"mixture.num_mixtures": count}) for count in (2, 8)),
+        ),
+    ),
+    Experiment(
+        name="disco_maze_probes",
+        kind="curves",
+        title="Disco Maze: what a linear probe reads from learned and from random controllable states",
+        place="Ours, after App. I.1",
+        shows="How well the agent's position can be read off f, learned against random.",
+        tasks=(DISCO_MAZE,),
+        columns=tuple(Column(arm.label, arm, ("probe/position/squared_error",)) for arm in _PROBED_MAZE),
+        panels=(
+            Panel("position, squared error", "cells squared", ("probe/position/squared_error",)),
+            Panel("position, one constant answer", "cells squared", ("probe/position/baseline",)),
+        ),
+        remarks=(_REMARK,),
+        ours=True,
+    ),
+    Experiment(
+        name="deep_sea",
+        kind="curves",
+        title="Deep Sea: NGU against R2D2 without intrinsic reward",
+        place="Ours",
+        shows="Whether NGU finds a treasure that undirected exploration finds once in 2^size episodes.",
+        tasks=tuple(map(_deep_sea, (10, 20, 30))),
+        columns=tuple(Column(arm.label, arm, SOLVED) for arm in (_AGENT, R2D2_RETRACE)),
+        panels=_SOLVED_PANELS,
+        remarks=(_REMARK,),
+        ours=True,
+    ),
+    Experiment(
+        name="minigrid",
+        kind="curves",
+        title="MiniGrid levels: NGU against R2D2 without intrinsic reward",
+        place="Ours",
+        shows="Whether NGU solves levels whose only reward lies behind a key, a corridor or many rooms.",
+        tasks=tuple(
+            Task(f"minigrid-{level}", f"MiniGrid {level}", "minigrid", {"env.level": level})
+            for level in ("DoorKey-8x8", "KeyCorridorS3R3", "MultiRoom-N4-S5")
+        ),
+        columns=tuple(Column(arm.label, arm, SOLVED) for arm in (_AGENT, R2D2_RETRACE)),
+        panels=_SOLVED_PANELS,
+        remarks=(_REMARK,),
+        ours=True,
+    ),
+    Experiment(
+        name="random_coin",
+        kind="curves",
+        title="Random-coin grid: the exploitative policy beside more and less exploratory ones",
+        place="Ours, after Agent57",
+        shows="What sharing a network costs beta_0 where exploring and exploiting are opposed, for several betas.",
+        tasks=(Task("random-coin", "Random-coin grid", "random-coin"),),
+        columns=tuple(
+            Column(arm.label, arm, ("eval/exploit/return",))
+            for arm in (
+                _maze_arm("beta-0", "beta 0", {"mixture.beta": 0.0}),
+                Arm("beta-0.2", "beta 0.2", "beta-0.2"),
+                _AGENT,
+                Arm("beta-0.5", "beta 0.5", "beta-0.5"),
+            )
+        ),
+        panels=(
+            Panel("return of beta_0 in evaluation", "return", ("eval/exploit/return",)),
+            Panel("return of beta_{N-1} in evaluation", "return", ("eval/explore/return",)),
+        ),
+        remarks=(_REMARK, "NGU has the preset's own beta, 0.3."),
+        ours=True,
+    ),
+)
+"""After those of the paper in every list."""
