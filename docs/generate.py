@@ -173,7 +173,11 @@ def experiments_sections() -> str:
         lines = [f"### {entry.name}", "", f"{entry.place}. {_in_cell(entry.title)}. {_in_cell(entry.shows)}"]
         if entry.tasks:
             agents = ", ".join(f"`{arm.name}` ({_in_cell(arm.label)})" for arm in entry.arms)
-            games = "all 57 games" if len(entry.tasks) == len(ATARI_GAMES) else ", ".join(task.title for task in entry.tasks)
+            games = (
+                "all 57 games"
+                if len(entry.tasks) == len(ATARI_GAMES)
+                else ", ".join(task.title for task in entry.tasks)
+            )
             lines += ["", f"Agents: {agents}. Tasks: {_in_cell(games)}."]
         said = [f"The paper's text: {text}" for text in entry.said]
         if said or entry.remarks:
@@ -210,7 +214,10 @@ def reproduced_tables() -> str:
             collected = read_collected(entry, RESULTS / "reproduce" / name)
             if collected.runs:
                 parts.append(f"### {entry.name}, scale {name}\n\n{markdown(places(entry, collected))}")
-    return "\n\n".join(parts) or "None of the paper's experiments has been run by `ngu reproduce` for longer than a toy yet."
+    return (
+        "\n\n".join(parts)
+        or "None of the paper's experiments has been run by `ngu reproduce` for longer than a toy yet."
+    )
 
 
 def results_index() -> str:
@@ -228,7 +235,9 @@ def results_index() -> str:
 
 def _at_the_end(run: Results) -> str:
     """Coverage or score of the last evaluation."""
-    shown = [name for name in sorted(run.names()) if name.startswith("eval/") and ("coverage@" in name or "/score" in name)]
+    shown = [
+        name for name in sorted(run.names()) if name.startswith("eval/") and ("coverage@" in name or "/score" in name)
+    ]
     return ", ".join(
         f"{name.removeprefix('eval/')} {f'{value:.1%}' if 'coverage' in name else f'{value:,.1f}'}"
         for name in shown
@@ -242,8 +251,8 @@ def results_page() -> str:
         [
             "# Results",
             "",
-            "Everything that was run, as small CSV files that name their command, commit, seed and machine. This index is",
-            "written by `docs/generate.py`; `ngu report FILE ...` draws files. Runs of `ngu reproduce` are kept under",
+            "Everything that was run, as small CSV files that name their command, commit, seed and machine. This index",
+            "is written by `docs/generate.py`; `ngu report FILE ...` draws files. Runs of `ngu reproduce` are kept under",
             "`reproduce/SCALE/TASK/AGENT-seedK.csv`, from where the documentation's tables are made.",
             "",
             results_index(),

@@ -22,6 +22,7 @@ from ngu.experiments.claims import CLAIMS
 from ngu.experiments.definition import Published, printed_number
 from ngu.experiments.listing import entries, frames_in_words
 from ngu.experiments.plan import Plan, cost, paper_cost, smoke_part
+from ngu.experiments.running import command_of
 from ngu.experiments.scales import SCALES, scale
 from ngu.experiments.statistics import bootstrap_bands, bootstrap_interval, mean_over_tasks, median_over_tasks
 from ngu.metrics import explain
@@ -154,6 +155,15 @@ def test_the_papers_budget_is_reckoned_by_hand() -> None:
     assert (here.cells, here.frames) == (114, 114 * 4000)
     assert frames_in_words(spent.frames) == "11,970 B"
     assert len(entries([plan_of(name) for name in LABELS])) == len(LABELS)
+
+
+def test_devices_threads_and_a_cluster_are_passed_on(tmp_path: Path) -> None:
+    (cell, *_) = plan_of("table_action_prediction_montezuma", "laptop", tmp_path).cells()
+    command = command_of(cell, "cpu", 1, ["--runner=ray", "--address=auto"])
+    config = read_config(command[1:])
+    assert (config.run.runner, config.ray.address, config.run.device) == ("ray", "auto", "cpu")
+    assert (config.run.threads, config.env.threads, config.env.workers) == (1, 1, 1)
+    assert Path(config.run.folder) / config.run.name == cell.path == tmp_path / "gravitar" / "r2d2-rnd" / "seed-0"
 
 
 def test_a_small_budget_still_has_a_curve() -> None:

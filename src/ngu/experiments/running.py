@@ -153,6 +153,7 @@ def _run_beside(
 ) -> None:
     running: list[_Running] = []
     free = list(range(processes))
+    told = False
     try:
         while (waiting and not asked.is_set()) or running:
             while waiting and free and not asked.is_set():
@@ -161,15 +162,16 @@ def _run_beside(
                 device = devices[slot % len(devices)] if devices else None
                 running.append(_Running(cell, _start(cell, command_of(cell, device, threads, runner), threads), slot))
                 watch.begin(cell)
-            if asked.is_set():
+            if asked.is_set() and not told:
+                told = True  # once: a second signal could end a run that is about to say where it stopped
                 for entry in running:
-                    entry.process.terminate()  # a second SIGTERM changes nothing: the run writes its checkpoint
+                    entry.process.terminate()
             for entry in [entry for entry in running if entry.process.poll() is not None]:
                 running.remove(entry)
                 free.append(entry.slot)
                 _settle(entry.cell, entry.process.returncode, outcome, watch, stopped=asked.is_set())
             watch.show()
-            time.sleep(_POLL if not asked.is_set() else 5 * _POLL)
+            time.sleep(_POLL)
     finally:  # only an exception, such as a second Ctrl-C, leaves any
         for entry in running:
             entry.process.kill()
