@@ -45,6 +45,7 @@ class Watch:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         if self._live is not None:
+            self._live.update(self._table(), refresh=True)
             self._live.stop()
             self._live = None
 
