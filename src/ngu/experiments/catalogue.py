@@ -329,6 +329,8 @@ _ALL: tuple[Experiment, ...] = (
         panels=(
             Panel("score in evaluation", "score"),
             Panel("rooms in an episode", "rooms", ("eval/exploit/rooms", "eval/explore/rooms")),
+            Panel("first episode of a meta-episode", "score", ("eval/explore/score/episode_1",)),
+            Panel("third episode of a meta-episode", "score", ("eval/explore/score/episode_3",)),
         ),
         frames=ATARI_FRAMES,
         seeds=5,
