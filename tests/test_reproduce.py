@@ -124,9 +124,9 @@ def read_results_command(plan: Plan, cell: Cell) -> str:
 
 
 def wait_for(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 180
     while not condition():
-        assert time.monotonic() < deadline, "it did not happen in a minute"
+        assert time.monotonic() < deadline, "it did not happen in three minutes"
         time.sleep(0.05)
 
 
@@ -137,7 +137,7 @@ def test_one_signal_stops_all_runs_with_checkpoints_and_the_same_command_goes_on
     cell = Plan(experiment("fig_disco_maze").only((), ("ngu",)), scale("smoke"), tmp_path, 1_000_000).cells()[0]
     wait_for(lambda: (cell.path / "metrics.jsonl").is_file() and len(read_metrics(cell.path / "metrics.jsonl")) > 3)
     os.kill(process.pid, signal.SIGINT)
-    printed, _ = process.communicate(timeout=60)
+    printed, _ = process.communicate(timeout=180)
     assert process.returncode == 130
     assert "the same command goes on" in printed
     (checkpoint,) = (cell.path / "checkpoints").glob("step_*")
