@@ -24,7 +24,7 @@ test: $(TOOLS)
 	$(BIN)/ruff format --check
 	$(BIN)/ruff check
 	$(BIN)/mypy
-	$(BIN)/pytest
+	$(BIN)/pytest -n 2 --dist loadfile
 
 test-long: $(TOOLS)
 	$(BIN)/pytest -m long -s
