@@ -39,13 +39,17 @@ _SMALL: Mapping[str, Any] = {
 }
 
 # The diver falls all the time, so that within an episode every cell is new: what tells paths apart is alpha. It may
-# weigh much here, RND learns slowly, so that the Q-network can follow; the wide kernel keeps the episodic part even.
+# weigh much here, and RND must forget a cell by how often it is seen, slowly enough for the Q-network to follow. Adam
+# divides by the size of gradients, which makes the few sights of a rare cell count as much as many of a common one;
+# with a larger epsilon they count by their number. The wide kernel keeps the episodic part even.
 DEEP_SEA: Mapping[str, Any] = {
     **_SMALL,
     "env.name": "deep-sea",
     "env.sea_size": 20,
     "mixture.num_mixtures": 4,
     "mixture.beta": 0.1,
+    "mixture.epsilon_base": 0.3,  # from 0.3 to 0.008: few random steps in an episode of 20, yet some at its last cell
+    "mixture.epsilon_alpha": 3.0,
     "novelty.filters": (),  # one bright pixel: its place is all there is to see
     "novelty.kernels": (),
     "novelty.strides": (),
@@ -53,13 +57,14 @@ DEEP_SEA: Mapping[str, Any] = {
     "novelty.rescale_partial": True,
     "novelty.max_modulation": 20.0,
     "novelty.modulator_decay": 0.99,
-    "novelty.rnd_learning_rate": 1e-4,
+    "novelty.rnd_learning_rate": 2e-4,
     "novelty.rnd_normalise": False,  # a pixel that is rarely bright would be blown up to the clip for good
     "novelty.train_frames": 20,  # all of an episode: its last five steps see the lowest rows alone
     "network.filters": (),
     "network.kernels": (),
     "network.strides": (),
     "learner.replay_ratio": 8.0,
+    "learner.adam_epsilon": 1e-3,
     "learner.target_period": 20,  # values go back one step of an unlikely path with each copy
     "evaluation.num_envs": 8,
     "evaluation.max_steps": 20,
