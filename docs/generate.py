@@ -234,12 +234,11 @@ def results_index() -> str:
 
 
 def _at_the_end(run: Results) -> str:
-    """Coverage or score of the last evaluation."""
-    shown = [
-        name for name in sorted(run.names()) if name.startswith("eval/") and ("coverage@" in name or "/score" in name)
-    ]
+    """Coverage, score or share solved of the last evaluation."""
+    kinds = ("coverage@", "/score", "/solved")
+    shown = [name for name in sorted(run.names()) if name.startswith("eval/") and any(kind in name for kind in kinds)]
     return ", ".join(
-        f"{name.removeprefix('eval/')} {f'{value:.1%}' if 'coverage' in name else f'{value:,.1f}'}"
+        f"{name.removeprefix('eval/')} {f'{value:,.1f}' if '/score' in name else f'{value:.1%}'}"
         for name in shown
         if (value := run.last(name)) is not None
     )
