@@ -118,11 +118,12 @@ def trouble(run: Path, process: subprocess.Popen[bytes], cluster: Cluster, steps
             next_kill = time.monotonic() + KILL_PERIOD  # where all are always killed, nothing is ever collected
         elif time.monotonic() > next_kill and status["steps"] < 0.97 * steps:
             done["actors"] += kill(dice.choice(alive))
+            next_kill = time.monotonic() + KILL_PERIOD  # a status is up to two seconds old
     return done
 
 
 def kill(process: int) -> int:
-    """1 if there was such a process; a status is up to two seconds old."""
+    """1 if there was such a process."""
     try:
         os.kill(process, signal.SIGKILL)
     except ProcessLookupError:
@@ -142,7 +143,7 @@ def mean_of_last_half(run: Path, name: str) -> float:
 def check_counters(run: Path, killed: Mapping[str, int]) -> int:
     """Every kill was seen, and every step is accounted for; returns the updates made."""
     assert killed["nodes"] == killed["evaluators"] == 1
-    assert last_of(run, "ray/actor_restarts") >= 0.8 * killed["actors"]  # some hit what had just been replaced
+    assert last_of(run, "ray/actor_restarts") >= killed["actors"]  # and those of the node
     assert last_of(run, "ray/evaluator_restarts") >= 1
     assert last_of(run, "ray/refused_chunks") == 0
     saved = load_newest(run / "checkpoints")
