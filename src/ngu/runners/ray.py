@@ -216,14 +216,16 @@ class RayRunner(LearningLoop):
 
         An evaluator for which there is no room takes the actors' then; without any for ray.timeout, it is given up.
         """
-        until = time.monotonic() + self.config.ray.timeout
+        had_room = time.monotonic()
         while wait and self._asked:
             self._hear_evaluator(_PATIENCE)
-            if self._evaluators is not None and not self._evaluators.members[0].running:
-                self._end_actors()
-                if time.monotonic() > until:
-                    self.skipped_evaluations += len(self._asked)
-                    self._asked.clear()
+            if self._evaluators is None or self._evaluators.members[0].running:
+                had_room = time.monotonic()
+                continue
+            self._end_actors()
+            if time.monotonic() > had_room + self.config.ray.timeout:
+                self.skipped_evaluations += len(self._asked)
+                self._asked.clear()
         finished, self._finished = self._finished, []
         return finished
 
