@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -14,6 +15,9 @@ from ngu.config_reading import with_overrides
 from ngu.presets import preset
 
 torch.set_num_threads(1)
+
+# Ray's workers give way to everything else; beside other tests on two cores they would get no time for many seconds.
+os.environ.setdefault("RAY_worker_niceness", "0")
 
 # The same examples at every run, so that a red test is red for everybody; torch's first calls are slow.
 settings.register_profile("ngu", deadline=None, derandomize=True, database=None, print_blob=True)

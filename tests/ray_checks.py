@@ -40,8 +40,8 @@ def ray_config(actors: int, **overrides: Any) -> Config:
     return make_tiny_config(**{**defaults, **overrides})
 
 
-def advance_until(runner: RayRunner, done: Callable[[], bool], seconds: float = 120.0) -> None:
-    """Lets a runner work until something is so."""
+def advance_until(runner: RayRunner, done: Callable[[], bool], seconds: float = 300.0) -> None:
+    """Lets a runner work until something is so, however slowly a busy machine comes there."""
     deadline = time.monotonic() + seconds
     while not done():
         assert time.monotonic() < deadline, runner.status()

@@ -75,7 +75,7 @@ def names_in(path: Path) -> set[str]:
 
 def test_it_builds_strictly_and_needs_nothing_from_elsewhere(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path / "site")]
-    answer = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=False)
+    answer = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, check=False)
     assert answer.returncode == 0, answer.stdout + answer.stderr
     for page in PAGES:
         name = "index.html" if page.stem == "index" else f"{page.stem}/index.html"

@@ -75,7 +75,7 @@ def test_goal_mountain_car() -> None:
     command = [sys.executable, "-W", "error", str(EXAMPLES / "goal_mountain_car.py")]
     command += ["--steps", "4000", "--num-envs", "8", "--seed", "1"]
     surroundings = {**os.environ, "OMP_NUM_THREADS": "1"}
-    answer = subprocess.run(command, env=surroundings, capture_output=True, text=True, timeout=120, check=False)
+    answer = subprocess.run(command, env=surroundings, capture_output=True, text=True, timeout=300, check=False)
     assert answer.returncode == 0, answer.stderr
     printed = dict(line.rpartition(": ")[::2] for line in answer.stdout.splitlines())
     assert 0 <= float(printed["eval/exploit/score"]) <= 100

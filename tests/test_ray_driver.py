@@ -46,7 +46,7 @@ def started(command: list[str], log: Path) -> Iterator[subprocess.Popen[bytes]]:
 
 
 def wait_for(done: Callable[[], bool], process: subprocess.Popen[bytes], log: Path) -> None:
-    deadline = time.monotonic() + 90
+    deadline = time.monotonic() + 300
     while not done():
         assert time.monotonic() < deadline, log.read_text()
         assert process.poll() is None, log.read_text()
@@ -85,7 +85,7 @@ def test_a_killed_run_leaves_no_process_and_goes_on(tmp_path: Path) -> None:
         assert listening([process.pid, *processes])
         process.kill()
         assert process.wait() == -9
-        assert gone(processes, seconds=15)
+        assert gone(processes)
 
     saved = load_newest(run / "checkpoints")
     until = saved.step + 400
@@ -142,8 +142,8 @@ def test_an_interrupted_run_ends_with_a_checkpoint(sent: signal.Signals, tmp_pat
         # Signals to the run's group are not for Ray's processes: Ray would end the run before its checkpoint.
         assert [child for child in processes if os.getpgid(child) == process.pid] == []
         os.killpg(process.pid, sent)  # as a terminal does: to all processes of the command
-        assert process.wait(timeout=30) == 130, log.read_text()
-        assert gone(processes, seconds=5)
+        assert process.wait(timeout=120) == 130, log.read_text()
+        assert gone(processes)
     assert len(checkpoint_steps(run)) == 1
     assert load_newest(run / "checkpoints").step > 0
     assert "Traceback" not in log.read_text()

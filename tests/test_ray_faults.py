@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -82,8 +81,8 @@ def test_killed_actors_are_replaced_and_nothing_in_replay_is_lost(
     killed = 0
     kept: dict[tuple[int, int], list[torch.Tensor]] = {}
     while killed < kills:
-        until = time.monotonic() + 1.0
-        advance_until(runner, lambda until=until: time.monotonic() > until)
+        until = runner.chunks + 8
+        advance_until(runner, lambda until=until: runner.chunks >= until)
         member = runner._fleet().members[killed % 3]
         advance_until(runner, lambda member=member: member.ready)
         kept |= sequences(runner.replay)
@@ -167,9 +166,9 @@ def test_an_actor_that_hangs_beside_one_that_works_is_found(
     kind: type, make: Callable[..., RayRunner], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr("ngu.runners.ray.ActorProcess", kind)
-    runner = make(2, ray__timeout=4.0, run__folder=str(tmp_path))
+    runner = make(2, ray__timeout=10.0, run__folder=str(tmp_path))
     advance_until(runner, lambda: runner.restarts > 0)
-    assert runner._fleet().members[0].reason == "it sent nothing for 4 s"
+    assert runner._fleet().members[0].reason == "it sent nothing for 10 s"
     chunks = runner.slots[1].chunks
     assert chunks > 0
     advance_until(runner, lambda: runner.slots[0].chunks >= 4)
@@ -220,12 +219,10 @@ def test_a_lost_node_costs_its_actors_and_they_come_back_where_there_is_room(
     assert 1 <= died <= 2
     advance_until(runner, lambda: runner.restarts >= died and len(processes_of(runner)) == 2)
 
-    # Two go on alone while the third waits; waiting is no failure, however long it takes.
+    # Two go on alone while the third waits; waiting is no failure.
     waiting = next(member for member in runner._fleet().members if not member.ready)
     chunks = runner.chunks
-    until = time.monotonic() + 3
-    advance_until(runner, lambda: time.monotonic() > until)
-    assert runner.chunks > chunks + 2
+    advance_until(runner, lambda: runner.chunks > chunks + 20)
     assert not waiting.running
     assert runner.cluster_metrics()["ray/actors"] == 2
 

@@ -127,7 +127,7 @@ def test_a_signal_stops_with_a_checkpoint(number: signal.Signals, tmp_path: Path
     try:
         wait_for_metrics(run, 200, process)
         process.send_signal(number)
-        out, err = process.communicate(timeout=60)
+        out, err = process.communicate(timeout=300)
     finally:
         process.kill()
     assert process.returncode == 130, err

@@ -63,14 +63,14 @@ def run_script(text: str, hang: str = "pass", **options: Any) -> subprocess.Pope
 @pytest.mark.parametrize("ending", ["", "env.close()"])
 def test_a_script_that_ends(ending: str) -> None:
     script = run_script(ending)
-    output, errors = script.communicate(timeout=60)
+    output, errors = script.communicate(timeout=300)
     assert (script.returncode, errors) == (0, "")
     assert gone([int(pid) for pid in output.split()], seconds=0)
 
 
 def test_a_script_that_fails() -> None:
     script = run_script("1 / 0")
-    output, errors = script.communicate(timeout=60)
+    output, errors = script.communicate(timeout=300)
     assert script.returncode == 1
     assert errors.count("Error") == 1
     assert "ZeroDivisionError" in errors
@@ -115,7 +115,7 @@ def test_a_parent_that_is_killed_leaves_nothing(state: str, preparation: str) ->
     members = [member for pid in pids for member in processes_of_group(pid)]
     assert len(members) == (4 if "subprocess" in state else 2)
     script.kill()
-    _, errors = script.communicate(timeout=60)
+    _, errors = script.communicate(timeout=300)
     assert errors == ""
     assert gone(members)
 
@@ -126,7 +126,7 @@ def test_ctrl_c_reaches_the_parent_alone() -> None:
     assert script.stdout is not None
     pids = [int(pid) for pid in script.stdout.readline().split()]
     os.killpg(script.pid, signal.SIGINT)
-    _, errors = script.communicate(timeout=60)
+    _, errors = script.communicate(timeout=300)
     assert errors.count("Traceback") == 1
     assert "KeyboardInterrupt" in errors
     assert gone(pids, seconds=0)
@@ -137,7 +137,7 @@ def test_a_fork_leaves_the_workers_alone() -> None:
         "pid = os.fork()\nif pid == 0:\n    del env\n    import gc; gc.collect(); os._exit(0)\n"
         "os.waitpid(pid, 0)\nenv.send(torch.zeros(4, dtype=torch.int64)); env.recv(); assert env.restarts == 0"
     )
-    _, errors = script.communicate(timeout=60)
+    _, errors = script.communicate(timeout=300)
     assert (script.returncode, errors) == (0, "")
 
 

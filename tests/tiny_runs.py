@@ -48,7 +48,7 @@ def train_command(folder: Path, name: str, **settings: Any) -> list[str]:
 def ngu(*arguments: str, **options: Any) -> subprocess.CompletedProcess[str]:
     """Runs the real command in a process of its own."""
     return subprocess.run(
-        [*COMMAND, *arguments], env=ENVIRONMENT, capture_output=True, text=True, timeout=120, check=False, **options
+        [*COMMAND, *arguments], env=ENVIRONMENT, capture_output=True, text=True, timeout=300, check=False, **options
     )
 
 

@@ -101,7 +101,8 @@ def alive(pid: int) -> bool:
         return False
 
 
-def gone(pids: list[int], seconds: float = 10.0) -> bool:
+def gone(pids: list[int], seconds: float = 60.0) -> bool:
+    """Waits until all have ended."""
     deadline = time.monotonic() + seconds
     while any(map(alive, pids)):
         if time.monotonic() > deadline:
