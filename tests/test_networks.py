@@ -203,6 +203,32 @@ def test_the_state_begins_at_zero() -> None:
     assert state.hidden.data_ptr() != state.cell.data_ptr()
 
 
+@pytest.mark.parametrize("bias", [0.0, 1.0, 3.0])
+def test_a_new_network_remembers_by_its_forget_bias(bias: float) -> None:
+    """With neither inputs nor hidden state the cell is kept by sigmoid(bias), but for the small random biases."""
+    size = 64
+    torch.manual_seed(0)
+    network = QNetwork(VECTORS, 1, dataclasses.replace(SMALL, lstm_size=size, forget_bias=bias))
+    cell = torch.full((1, size), 1e4)  # so large that what the gates let in does not show
+    with torch.no_grad():
+        for name, weight in network.lstm.named_parameters():
+            if name.startswith("weight"):
+                weight.zero_()
+        _, state = network.step(
+            AgentInput(
+                observation=torch.zeros(1, 5),
+                previous_action=torch.tensor([-1]),
+                extrinsic=torch.zeros(1),
+                intrinsic=torch.zeros(1),
+                mixture=torch.zeros(1, dtype=torch.int64),
+            ),
+            RecurrentState(torch.zeros(1, size), cell),
+        )
+    kept = state.cell / cell
+    assert float(kept.mean()) == pytest.approx(float(torch.sigmoid(torch.tensor(bias))), abs=0.02)
+    assert float(kept.std()) < 0.06
+
+
 def test_a_torso_reports_its_size_and_keeps_the_batch() -> None:
     for spec in (IMAGES, VECTORS):
         torso = Torso(spec, (4, 6), (3, 2), (2, 1), (9,))

@@ -262,12 +262,15 @@ class NetworkConfig:
     """Units of the LSTM."""
     lstm_input_multiple: int = 1
     """The LSTM's input is padded with zeros to a multiple of this (128 lets cuDNN use its fastest kernels)."""
+    forget_bias: float = 1.0
+    """Is added to the first bias of the LSTM's forget gates: a new network remembers longer the higher it is."""
     dueling_size: int = 256
     """Width of the hidden layer of the value and of the advantage head."""
 
     def __post_init__(self) -> None:
         for name in ("torso_size", "lstm_size", "lstm_input_multiple", "dueling_size"):
             _require(getattr(self, name) >= 1, f"network.{name} is {getattr(self, name)}; set it to 1 or more.")
+        _require(math.isfinite(self.forget_bias), f"network.forget_bias is {self.forget_bias}; give a finite number.")
         _check_layers("network", self)
 
 
