@@ -127,7 +127,7 @@ class Fleet:
         try:
             answer = self._ray.get(reference)
         except self._ray.exceptions.RayError as error:
-            reason = _reason(error)
+            reason = reason_of(error)
             # For a while after a machine is lost, Ray may still place processes there: that says nothing about them.
             self.replace(member, reason, blame=reason != _MACHINE_LOST)
             return None
@@ -185,7 +185,7 @@ class Fleet:
             self._end(member)
 
 
-def _reason(error: BaseException) -> str:
+def reason_of(error: BaseException) -> str:
     """One line about what Ray raised."""
     cause = getattr(error, "cause", None)
     if isinstance(cause, BaseException):
