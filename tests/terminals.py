@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Callable
 
-_PATIENCE = 120.0
+_PATIENCE = 180.0
 _CODE = re.compile(r"\x1b\[([0-9;?]*)([a-zA-Z])|([\r\n])|([^\x1b\r\n]+)")
 
 

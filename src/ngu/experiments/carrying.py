@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import time
 import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -19,6 +20,8 @@ from pathlib import Path
 PIECE = 16 * 2**20
 """Bytes of a checkpoint that travel at once."""
 _CHECKPOINTS = "checkpoints"
+_SETTLED = 2.0
+"""Seconds after which a further change of a file has another time."""
 _STAYS = ("lock",)
 _TO_GO_ON = ("config.json", "metrics.jsonl", "wandb_id")
 """Files that a run needs to go on elsewhere, beside its checkpoint."""
@@ -83,7 +86,7 @@ class Outbox:
     def __init__(self, root: Path) -> None:
         self._root = root
         self._seen: dict[str, tuple[int, int]] = {}
-        """Size and time of change, as they were when the file was last read."""
+        """Size and time of change of files that need not be read again while these are the same."""
         self._sent: dict[str, tuple[int, int]] = {}
         """How many bytes went out, and their checksum."""
 
@@ -105,7 +108,8 @@ class Outbox:
                 content = path.read_bytes()
             except FileNotFoundError:  # replaced just now
                 continue
-            self._seen[str(name)] = stamp
+            if time.time() - stat.st_mtime > _SETTLED:
+                self._seen[str(name)] = stamp
             parts += self._new_part(str(name), content)
         return parts
 
@@ -126,13 +130,18 @@ class Stage:
         self._folder = folder
         self._last: tuple[str, int] | None = None
 
+    def skip(self) -> None:
+        """Leaves out the checkpoint that is there: whoever fetches them has sent it."""
+        path = newest_checkpoint(self._run)
+        self._last = None if path is None else _stamp(path)
+
     def newest(self) -> Staged | None:
         """The newest checkpoint, unless it was staged before; the one before it is let go."""
         path = newest_checkpoint(self._run)
         if path is None:
             return None
         try:
-            stamp = (path.name, (path / "meta.json").stat().st_mtime_ns)
+            stamp = _stamp(path)
             if stamp == self._last:
                 return None
             shutil.rmtree(self._folder, ignore_errors=True)
@@ -147,6 +156,11 @@ class Stage:
         with (self._folder / name).open("rb") as file:
             file.seek(offset)
             return file.read(PIECE)
+
+
+def _stamp(checkpoint: Path) -> tuple[str, int]:
+    """Differs from that of another checkpoint, even of the same step."""
+    return checkpoint.name, (checkpoint / "meta.json").stat().st_mtime_ns
 
 
 def _link(source: str, target: str) -> None:

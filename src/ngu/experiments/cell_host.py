@@ -59,6 +59,7 @@ class CellHost:
     def start(self, command: Sequence[str], threads: int) -> None:
         """Begins `ngu COMMAND`, which names the run by its path below the temporary folder."""
         self._root.mkdir(parents=True, exist_ok=True)
+        self._stage.skip()
         paths = os.environ.get("PYTHONPATH", "").split(os.pathsep)
         environment = {
             **os.environ,
