@@ -29,7 +29,7 @@ from ngu.experiments.running import ClusterShare, Outcome, command_of, is_finish
 from ngu.experiments.watching import Watch
 from ngu.run_folder import RunFolder, replace_file, reserve_folder, sync_folder
 from ngu.runners.cluster import join, load_ray
-from ngu.runners.fleet import reason_of
+from ngu.runners.fleet import MACHINE_LOST, reason_of
 
 _POLL = 0.1
 """Seconds to wait for an answer of any cell before looking around."""
@@ -200,7 +200,11 @@ class _Grid:
         except StopIteration as end:
             self._settle(run, end.value)
         except self._ray.exceptions.RayError as error:
-            self._try_again(run, reason_of(error))
+            reason = reason_of(error)
+            if reason == MACHINE_LOST and not run.begun:  # it had been about to go there, and says nothing about it
+                self._wait_again(run, _PAUSE)
+            else:
+                self._try_again(run, reason)
         except UserError as error:
             self._fail(run, str(error))
         except OSError as error:
@@ -224,8 +228,11 @@ class _Grid:
             self._fail(run, f"{why} ({run.failures} failures in a row)")
         else:
             self._watch.pause(run.cell, f"{why}; it begins again where there is room")
-            self._release(run)
-            run.not_before = time.monotonic() + _PAUSE * 2 ** (run.failures - 1)
+            self._wait_again(run, _PAUSE * 2 ** (run.failures - 1))
+
+    def _wait_again(self, run: _Run, seconds: float) -> None:
+        self._release(run)
+        run.not_before = time.monotonic() + seconds
 
     def _fail(self, run: _Run, why: str) -> None:
         self._outcome.failed[run.cell.name] = why
