@@ -21,7 +21,7 @@ from ray.cluster_utils import Cluster
 from ray_checks import descendants
 from rich.console import Console
 from terminals import Terminal
-from tiny_runs import COMMAND, ENVIRONMENT, checkpoint, checkpoint_steps, metrics_without_time
+from tiny_runs import COMMAND, checkpoint, checkpoint_steps, metrics_without_time
 from worker_checks import alive, gone
 
 from ngu.cli import main
@@ -206,7 +206,7 @@ def test_one_signal_stops_runs_on_the_cluster_and_the_same_command_goes_on(
     terminal = Terminal()
     process = subprocess.Popen(
         [*COMMAND, *arguments, "--budget", "1000000"],
-        env={**ENVIRONMENT, "TERM": "xterm", "COLUMNS": "120"},
+        env={**os.environ, "OMP_NUM_THREADS": "1", "TERM": "xterm", "COLUMNS": "120"},
         stdout=subprocess.PIPE,
         stderr=terminal.stream,
         text=True,
