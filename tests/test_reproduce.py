@@ -5,7 +5,9 @@ from __future__ import annotations
 import csv
 import os
 import signal
+import socket
 import subprocess
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +16,7 @@ import pytest
 from tiny_runs import COMMAND, ENVIRONMENT
 
 from ngu.cli import main
+from ngu.config_reading import with_overrides
 from ngu.experiments.catalogue import EXPERIMENTS, experiment
 from ngu.experiments.collecting import collect
 from ngu.experiments.plan import Cell, Plan, smoke_part
@@ -22,6 +25,7 @@ from ngu.experiments.scales import scale
 from ngu.experiments.watching import last_progress
 from ngu.metrics import read_metrics
 from ngu.report.results import read_results
+from ngu.run_folder import RunFolder
 
 
 @pytest.fixture(scope="module")
@@ -169,6 +173,13 @@ def test_the_list_covers_everything_and_names_its_sources(capsys: pytest.Capture
         (["fig_disco_maze", "--settings", "x"], "--settings takes group.setting=value"),
         (["fig_disco_maze", "--runner", "ray", "--processes", "0"], "a Ray run needs one of its own"),
         (["fig_disco_maze", "--variants", "ngu-n2"], "the variant ngu-n2 of fig_disco_maze does not exist"),
+        (["fig_disco_maze", "--cluster", "auto", "--processes", "2"], "--processes is for runs on this machine;"),
+        (["fig_disco_maze", "--cluster", "auto", "--runner", "ray"], "--runner and --address only their actors;"),
+        (["fig_disco_maze", "--cluster", "auto", "--device", "cuda:0", "cuda:1"], "Ray chooses the GPU of each run;"),
+        (["fig_disco_maze", "--cluster="], "--cluster needs an address, such as 10.0.0.1:6379, or auto;"),
+        (["fig_disco_maze", "--cluster", "auto", "--cpus-per-run", "0"], "--cpus-per-run is 0; give 1 or more."),
+        (["fig_disco_maze", "--cluster", "auto", "--gpus-per-run", "2"], "give more than 0, and 1 at most."),
+        (["fig_disco_maze", "--cpus-per-run", "2"], "is for runs on a Ray cluster; give its address by --cluster."),
     ],
 )
 def test_mistakes_are_one_sentence(arguments: list[str], sentence: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -176,3 +187,46 @@ def test_mistakes_are_one_sentence(arguments: list[str], sentence: str, capsys: 
     error = capsys.readouterr().err
     assert sentence in error
     assert error.count("\n") == 1
+
+
+def smoke_on(address: str, folder: Path) -> list[str]:
+    return ["reproduce", "fig_disco_maze", "--scale", "smoke", "--folder", str(folder), "--cluster", address]
+
+
+@pytest.mark.parametrize(
+    ("address", "sentence"),
+    [
+        ("127.0.0.1:{closed}", "no Ray cluster answers at 127.0.0.1:{closed} ("),
+        ("127.0.0.1:{closed}", "; start one with `ray start --head`, or leave --cluster out."),
+        ("ray://127.0.0.1:10001", "ngu must run on a machine of the cluster; start ngu there with --cluster auto."),
+    ],
+)
+def test_an_address_without_a_cluster_is_refused_in_a_sentence(
+    address: str, sentence: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with socket.socket() as free:  # bound, but nobody listens
+        free.bind(("127.0.0.1", 0))
+        closed = free.getsockname()[1]
+        assert main(smoke_on(address.format(closed=closed), tmp_path)) == 2
+    error = capsys.readouterr().err
+    assert sentence.format(closed=closed) in error
+    assert error.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_cluster_needs_the_package_ray(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)  # what Python keeps for a package that is not there
+    assert main(smoke_on("auto", tmp_path)) == 2
+    error = "ngu: a Ray cluster needs the package Ray; install it with: pip install 'ngu[ray]'.\n"
+    assert capsys.readouterr().err == error
+
+
+def test_a_run_with_its_actors_on_a_cluster_does_not_go_there_itself(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cell = smoke_plan(tmp_path).cells()[0]
+    RunFolder.create(with_overrides(cell.config(), {"run.runner": "ray"})).close()
+    assert main(smoke_on("auto", tmp_path)) == 2
+    assert f"{cell.path} was begun with --runner ray; go on with that," in capsys.readouterr().err

@@ -202,7 +202,6 @@ def _encode(node: Any, name: str, tensors: dict[str, Tensor]) -> Any:
 def _write(parent: Path, step: int, components: Mapping[str, _Component]) -> Path:
     final = parent / f"step_{step:012d}"
     temporary = parent / f"{_WRITING}{final.name}"
-    replaced = parent / f"{_REPLACED}{final.name}"
     try:
         temporary.mkdir()
         entries: dict[str, Any] = {}
@@ -215,16 +214,22 @@ def _write(parent: Path, step: int, components: Mapping[str, _Component]) -> Pat
         meta["crc32"] = _meta_checksum(meta)
         write_bytes(temporary / _META_FILE, [json.dumps(meta, sort_keys=True, indent=1).encode()])
         sync_folder(temporary)
-        # A folder cannot be renamed over a full one. Between the two renames the old one still counts: `_checkpoints`.
-        if final.exists():
-            final.rename(replaced)
-        temporary.rename(final)
+        put_in_place(temporary, final)
     except BaseException:
         shutil.rmtree(temporary, ignore_errors=True)
         raise
-    sync_folder(parent)
-    shutil.rmtree(replaced, ignore_errors=True)
     return final
+
+
+def put_in_place(temporary: Path, final: Path) -> None:
+    """Gives a checkpoint that is complete and on the disk its name, in the same folder, instead of one that has it."""
+    # A folder cannot be renamed over a full one. Between the two renames the old one still counts: `_checkpoints`.
+    replaced = final.with_name(f"{_REPLACED}{final.name}")
+    if final.exists():
+        final.rename(replaced)
+    temporary.rename(final)
+    sync_folder(final.parent)
+    shutil.rmtree(replaced, ignore_errors=True)
 
 
 def _meta_checksum(meta: Mapping[str, Any]) -> str:

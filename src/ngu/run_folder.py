@@ -161,6 +161,20 @@ def sync_folder(path: Path) -> None:
         os.close(descriptor)
 
 
+def reserve_folder(path: Path) -> int:
+    """Makes and locks the folder of a run that trains elsewhere: the descriptor that holds the lock.
+
+    What is refused here is what `create` and `open` refuse: a folder with other things in it, or in use.
+    """
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+        if not (path / _CONFIG_FILE).is_file():
+            _require_empty(path)
+        return _lock(path)
+    except OSError as error:
+        raise UserError(f"cannot use the run folder {path}: {error.strerror}; choose another place.") from None
+
+
 def _make_folder(parent: Path, config: Config) -> Path:
     if config.run.name:
         path = parent / config.run.name

@@ -47,18 +47,24 @@ class Reproduce:
     """Only these tasks, such as montezuma_revenge."""
     variants: Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME [NAME ...]", help_behavior_hint="")] = ()
     """Only these agents, such as ngu r2d2-retrace."""
-    processes: int = 1
-    """Runs side by side; they share the cores. 0: in this process, one after the other."""
+    processes: Annotated[int | None, tyro.conf.arg(metavar="INT", help_behavior_hint="")] = None
+    """Runs side by side, 1 if not given; they share the cores. 0: in this process, one after the other."""
     device: Annotated[tuple[str, ...], tyro.conf.arg(metavar="DEVICE [DEVICE ...]", help_behavior_hint="")] = ()
     """Where runs are trained, in turn if there are several: cuda:0 cuda:1; the preset's choice if not given."""
     folder: Annotated[Path | None, tyro.conf.arg(metavar="FOLDER", help_behavior_hint="")] = None
     """Parent of all runs and results; runs/reproduce-SCALE if not given."""
     settings: Annotated[tuple[str, ...], tyro.conf.arg(metavar="SETTING=VALUE [...]", help_behavior_hint="")] = ()
     """Settings of every run, such as learner.replay_ratio=4; use another --folder for them."""
+    cluster: Annotated[str | None, tyro.conf.arg(metavar="ADDRESS", help_behavior_hint="")] = None
+    """Train whole runs on the machines of the Ray cluster at this address; auto: the one this machine is part of."""
+    cpus_per_run: Annotated[int | None, tyro.conf.arg(metavar="INT", help_behavior_hint="")] = None
+    """Cores that each run asks that cluster for, 1 if not given; it uses as many threads."""
+    gpus_per_run: Annotated[float | None, tyro.conf.arg(metavar="FLOAT", help_behavior_hint="")] = None
+    """Share of a GPU that each run on cuda asks that cluster for, 1 if not given: with 0.5, two share one."""
     runner: Annotated[str | None, tyro.conf.arg(metavar="NAME", help_behavior_hint="")] = None
-    """local, or ray: each run has its actors on a Ray cluster."""
+    """local, or ray: each run is trained here and has its actors on a Ray cluster."""
     address: Annotated[str | None, tyro.conf.arg(metavar="ADDRESS", help_behavior_hint="")] = None
-    """The cluster's address."""
+    """The address of the cluster of these actors."""
     run: bool = True
     """--no-run trains nothing: it collects and draws what there is."""
 
@@ -93,12 +99,40 @@ def main(argv: list[str]) -> int:
 
 
 def _check(command: Reproduce) -> None:
-    for name, least in (("budget", 1), ("seeds", 1), ("processes", 0)):
+    for name, least in (("budget", 1), ("seeds", 1), ("processes", 0), ("cpus_per_run", 1)):
         value = getattr(command, name)
         if value is not None and value < least:
-            raise UserError(f"--{name} is {value}; give {least} or more.")
+            raise UserError(f"--{name.replace('_', '-')} is {value}; give {least} or more.")
+    if command.gpus_per_run is not None and not 0 < command.gpus_per_run <= 1:
+        raise UserError(f"--gpus-per-run is {command.gpus_per_run:g}; give more than 0, and 1 at most.")
+    if command.cluster is not None:
+        _check_cluster(command)
+        return
+    for name in ("cpus_per_run", "gpus_per_run"):
+        if getattr(command, name) is not None:
+            raise UserError(f"--{name.replace('_', '-')} is for runs on a Ray cluster; give its address by --cluster.")
     if command.runner == "ray" and command.processes == 0:
         raise UserError("--processes 0 trains in this process; a Ray run needs one of its own, so give 1 or more.")
+
+
+def _check_cluster(command: Reproduce) -> None:
+    """Refuses what means nothing beside --cluster."""
+    if not command.cluster:
+        raise UserError("--cluster needs an address, such as 10.0.0.1:6379, or auto; leave it out to train here.")
+    if command.runner is not None or command.address is not None:
+        raise UserError(
+            "--cluster trains whole runs on a Ray cluster, --runner and --address only their actors; give one of them."
+        )
+    if command.processes is not None:
+        raise UserError(
+            "--processes is for runs on this machine; with --cluster as many run as the cluster has room for, so leave "
+            "it out or change --cpus-per-run."
+        )
+    if len(command.device) > 1 or any(device not in ("auto", "cpu", "cuda") for device in command.device):
+        raise UserError(
+            f"--device is {' '.join(command.device)}, but with --cluster Ray chooses the GPU of each run; give cuda or "
+            "cpu."
+        )
 
 
 def _plan(command: Reproduce, chosen: Experiment) -> Plan:
@@ -137,7 +171,7 @@ def _value(text: str) -> Any:
 
 def _run(command: Reproduce, plan: Plan, cells: list[Cell]) -> dict[str, str] | None:
     """What failed; None if it was interrupted."""
-    from ngu.experiments.running import run_cells
+    from ngu.experiments.running import ClusterShare, run_cells
 
     spent = cost(cells)
     hours = ""
@@ -150,7 +184,11 @@ def _run(command: Reproduce, plan: Plan, cells: list[Cell]) -> dict[str, str] | 
     )
     runner = [f"--runner={command.runner}"] if command.runner else []
     runner += [f"--address={command.address}"] if command.address else []
-    outcome = run_cells(cells, processes=command.processes, devices=command.device, runner=runner)
+    share = None
+    if command.cluster is not None:
+        share = ClusterShare(command.cluster, command.cpus_per_run or 1, command.gpus_per_run or 1.0)
+    processes = 1 if command.processes is None else command.processes
+    outcome = run_cells(cells, processes=processes, devices=command.device, runner=runner, cluster=share)
     return None if outcome.interrupted else outcome.failed
 
 

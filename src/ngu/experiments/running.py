@@ -1,5 +1,7 @@
 """Runs the cells of a plan, each by the real `ngu train` in a process of its own, several side by side.
 
+The processes are here, or on the machines of a Ray cluster (`ngu.experiments.on_cluster`).
+
 A finished cell is skipped, one that was stopped is resumed, one that fails is told and the others go on. Ctrl-C and
 SIGTERM stop them all, each with its checkpoint; the same command then goes on.
 """
@@ -14,7 +16,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
@@ -50,6 +52,17 @@ class Outcome:
     interrupted: bool = False
 
 
+@dataclass(frozen=True)
+class ClusterShare:
+    """A Ray cluster to run cells on, and what each of them asks it for."""
+
+    address: str
+    cpus: int = 1
+    """Cores; a run uses as many threads."""
+    gpus: float = 1.0
+    """Share of a GPU, for runs that are trained on one."""
+
+
 def is_finished(cell: Cell) -> bool:
     """Whether the run has had its steps and the evaluation behind them."""
     folder = cell.path
@@ -77,23 +90,35 @@ def check_settings(cell: Cell) -> None:
         )
 
 
-def command_of(cell: Cell, device: str | None, threads: int, runner: Sequence[str] = ()) -> list[str]:
-    """The command behind `ngu` that brings a cell to its steps: a start, or a resume where it was begun."""
+def command_of(
+    cell: Cell, device: str | None, threads: int, runner: Sequence[str] = (), place: Path | None = None
+) -> list[str]:
+    """The command behind `ngu` that brings a cell to its steps: a start, or a resume where it was begun.
+
+    `place` is the run's folder for whoever gives the command, where that is not the cell's.
+    """
     threads = min(cell.settings.get("run.threads", threads), threads)
     changes: dict[str, object] = {"run.threads": threads, **({"run.device": device} if device else {})}
     if (cell.path / "config.json").is_file():
-        return ["resume", str(cell.path), *options({**changes, "run.steps": cell.steps})]
+        return ["resume", str(place or cell.path), *options({**changes, "run.steps": cell.steps})]
     emulators = {"env.threads": threads, "env.workers": threads} if cell.task.world in ("atari", "minigrid") else {}
+    if place is not None:
+        changes["run.folder"] = str(place.parent)
     return [*cell.train, *options({**changes, **emulators}), *runner]
 
 
 def run_cells(
-    cells: Sequence[Cell], *, processes: int = 1, devices: Sequence[str] = (), runner: Sequence[str] = ()
+    cells: Sequence[Cell],
+    *,
+    processes: int = 1,
+    devices: Sequence[str] = (),
+    runner: Sequence[str] = (),
+    cluster: ClusterShare | None = None,
 ) -> Outcome:
     """Brings every cell to its steps. No more than `processes` run at a time, and they share the cores.
 
     With 0 processes the cells are trained in this process, one after the other: that saves their start-up time, and
-    writes no reports about single runs.
+    writes no reports about single runs. With a cluster they are trained there, as many as it has room for.
     """
     outcome = Outcome()
     waiting: list[Cell] = []
@@ -101,8 +126,17 @@ def run_cells(
         check_settings(cell)
         (outcome.skipped if is_finished(cell) else waiting).append(cell)
     threads = max(cores() // max(processes, 1), 1)
-    with _signals() as asked, Watch(len(cells), len(outcome.skipped)) as watch:
-        if processes == 0:
+    with ExitStack() as stack:
+        if cluster is not None:
+            from ngu.experiments.on_cluster import check_runner, cluster_of, run_on_cluster
+
+            check_runner(waiting)
+            stack.enter_context(cluster_of(cluster))
+        asked = stack.enter_context(_signals())
+        watch = stack.enter_context(Watch(len(cells), len(outcome.skipped)))
+        if cluster is not None:
+            run_on_cluster(waiting, cluster, devices, outcome, watch, asked)
+        elif processes == 0:
             _run_here(waiting, devices, threads, runner, outcome, watch, asked)
         else:
             _run_beside(waiting, processes, devices, threads, runner, outcome, watch, asked)
@@ -202,12 +236,13 @@ def _settle(cell: Cell, code: int, outcome: Outcome, watch: Watch, *, stopped: b
     elif stopped:
         watch.end(cell, "stopped")
     else:
-        why = _last_line(cell.log) or f"it ended with code {code}"
+        why = last_line(cell.log) or f"it ended with code {code}"
         outcome.failed[cell.name] = why
         watch.end(cell, f"failed: {why} (more in {cell.log})")
 
 
-def _last_line(path: Path) -> str:
+def last_line(path: Path) -> str:
+    """The last line of a log that says something; empty if there is none."""
     lines = path.read_text(encoding="utf-8", errors="replace").splitlines() if path.is_file() else []
     return next((line.strip() for line in reversed(lines) if line.strip() and not line.startswith("$ ")), "")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import time
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -25,10 +26,18 @@ _TAIL = 4096
 class Watch:
     """`with Watch(cells, done before) as watch:` on the standard error stream."""
 
-    def __init__(self, total: int, done: int, console: Console | None = None) -> None:
+    def __init__(
+        self,
+        total: int,
+        done: int,
+        console: Console | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._total = total
         self._ended = done
-        self._running: dict[str, Cell] = {}
+        self._running: dict[str, tuple[Cell, str]] = {}
+        """By name: the cell, and the machine it is on."""
+        self._clock = clock
         self._console = console or Console(stderr=True)
         self._live: Live | None = None
         self._next = 0.0
@@ -49,20 +58,30 @@ class Watch:
             self._live.stop()
             self._live = None
 
-    def begin(self, cell: Cell) -> None:
-        self._running[cell.name] = cell
+    def begin(self, cell: Cell, machine: str = "") -> None:
+        """`machine` is where it runs, if that is not here."""
+        self._running[cell.name] = (cell, machine)
         if self._live is None:
-            self._say(f"{cell.name}: begins")
+            self._say(f"{cell.name}: begins{f' on {machine}' if machine else ''}")
+
+    def pause(self, cell: Cell, why: str) -> None:
+        """It does not run for now, and will begin again."""
+        self._running.pop(cell.name, None)
+        self._say(f"{cell.name}: {why}")
 
     def end(self, cell: Cell, how: str) -> None:
         """`how` is done, stopped, or failed with a reason."""
-        del self._running[cell.name]
+        self._running.pop(cell.name, None)  # one that failed may not have begun
         self._ended += 1
         self._say(f"{cell.name}: {how} ({self._ended} of {self._total})")
 
+    def note(self, text: str) -> None:
+        """Something about all of them."""
+        self._say(text)
+
     def show(self) -> None:
         """To be called often; looks at the runs' logs when it is time."""
-        now = time.monotonic()
+        now = self._clock()
         if now < self._next:
             return
         if self._live is not None:
@@ -70,14 +89,15 @@ class Watch:
             self._live.update(self._table(), refresh=True)
             return
         if self._next:  # not at once: a run that has just begun has nothing to tell
-            for cell in self._running.values():
+            for cell, _ in self._running.values():
                 self._say(f"{cell.name}: {last_progress(cell.log)}")
         self._next = now + _LOG_PERIOD
 
     def _table(self) -> Table:
         table = Table.grid(padding=(0, 2))
-        for cell in self._running.values():
-            table.add_row(Text(cell.name), Text(last_progress(cell.log), no_wrap=True, overflow="ellipsis"))
+        for cell, machine in self._running.values():
+            where = f"{cell.name} on {machine}" if machine else cell.name
+            table.add_row(Text(where), Text(last_progress(cell.log), no_wrap=True, overflow="ellipsis"))
         table.add_row(Text(f"{self._ended} of {self._total} runs", style="bold"), Text(""))
         return table
 

@@ -20,6 +20,8 @@ from ngu.errors import UserError
 
 _PATIENCE = 10.0
 """Seconds in which the machine of a cluster's address has to answer."""
+_QUIET: dict[str, Any] = {"log_to_driver": False, "logging_level": "warning"}
+"""What Ray has to say of itself goes to its own logs."""
 
 
 def load_ray() -> Any:
@@ -27,7 +29,7 @@ def load_ray() -> Any:
     try:
         import ray
     except ImportError:
-        raise UserError("the runner ray needs the package Ray; install it with: pip install 'ngu[ray]'.") from None
+        raise UserError("a Ray cluster needs the package Ray; install it with: pip install 'ngu[ray]'.") from None
     return ray
 
 
@@ -80,15 +82,8 @@ def connect(config: Config) -> OwnCluster | None:
     ray = load_ray()
     if ray.is_initialized():
         return None
-    quiet = {"log_to_driver": False, "logging_level": "warning"}
     if config.ray.address:
-        _check_address(config.ray.address)
-        try:
-            with _own_signals():
-                ray.init(address=config.ray.address, **quiet)
-        except (ConnectionError, ValueError, RuntimeError) as error:
-            first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-            raise _nobody_answers(config.ray.address, first) from None
+        join(config.ray.address)
         return None
     wanted = (config.env.groups + 1) * config.ray.cpus_per_actor
     # It warns that it asks for a token, which is as it should be.
@@ -96,30 +91,34 @@ def connect(config: Config) -> OwnCluster | None:
     before = set(_descendants())
     with _on_loopback(), _own_signals(), _apart_from_the_run():
         # "local": without it Ray would join a cluster that it finds on this machine.
-        ray.init("local", num_cpus=max(os.cpu_count() or 1, int(wanted) + 1), include_dashboard=False, **quiet)
+        ray.init("local", num_cpus=max(os.cpu_count() or 1, int(wanted) + 1), include_dashboard=False, **_QUIET)
     return OwnCluster([process for process in _descendants() if process not in before])
 
 
-def _check_address(address: str) -> None:
-    """Refuses an address that nothing listens at: Ray itself would try for minutes, and then end this process."""
+def join(address: str, setting: str = "ray.address", option: str = "--address", who: str = "the learner") -> None:
+    """Joins the cluster at an address; `who` is to run here, and `setting` and `option` are what the user calls it."""
     if "://" in address:
         raise UserError(
-            f"ray.address is {address}, but the learner must run on a machine of the cluster; start ngu there with "
-            "--address auto."
+            f"{setting} is {address}, but {who} must run on a machine of the cluster; start ngu there with {option} "
+            "auto."
         )
+    try:
+        _require_listener(address)
+        with _own_signals():
+            load_ray().init(address=address, **_QUIET)
+    except (OSError, OverflowError, ValueError, RuntimeError) as error:
+        first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise UserError(
+            f"no Ray cluster answers at {address} ({first}); start one with `ray start --head`, or leave {setting} "
+            f"{'out' if setting == option else 'empty'}."
+        ) from None
+
+
+def _require_listener(address: str) -> None:
+    """Raises for an address that nothing listens at: Ray itself would try for minutes, and then end this process."""
     host, colon, port = address.rpartition(":")
     if colon and port.isdigit():
-        try:
-            socket.create_connection((host.strip("[]"), int(port)), timeout=_PATIENCE).close()
-        except (OSError, OverflowError) as error:
-            raise _nobody_answers(address, str(error)) from None
-
-
-def _nobody_answers(address: str, reason: str) -> UserError:
-    return UserError(
-        f"no Ray cluster answers at {address} ({reason}); start one with `ray start --head`, or leave ray.address "
-        "empty."
-    )
+        socket.create_connection((host.strip("[]"), int(port)), timeout=_PATIENCE).close()
 
 
 def _descendants() -> list[int]:

@@ -21,7 +21,8 @@ Clock = Callable[[], float]
 
 _PLACE, _BUILD = "place", "build"
 """What every member is asked first."""
-_MACHINE_LOST = "its machine was lost"
+MACHINE_LOST = "its machine was lost"
+"""A reason that is nobody's fault."""
 
 
 @dataclass
@@ -127,9 +128,9 @@ class Fleet:
         try:
             answer = self._ray.get(reference)
         except self._ray.exceptions.RayError as error:
-            reason = _reason(error)
+            reason = reason_of(error)
             # For a while after a machine is lost, Ray may still place processes there: that says nothing about them.
-            self.replace(member, reason, blame=reason != _MACHINE_LOST)
+            self.replace(member, reason, blame=reason != MACHINE_LOST)
             return None
         member.since = self._clock()
         if name == _PLACE:
@@ -185,7 +186,7 @@ class Fleet:
             self._end(member)
 
 
-def _reason(error: BaseException) -> str:
+def reason_of(error: BaseException) -> str:
     """One line about what Ray raised."""
     cause = getattr(error, "cause", None)
     if isinstance(cause, BaseException):
@@ -194,12 +195,12 @@ def _reason(error: BaseException) -> str:
     if "creation task" in str(error):  # it could not even begin, for want of a module on its machine perhaps
         return f"its process could not start: {str(error).strip().splitlines()[-1].strip()}"
     if "node has died" in str(error):
-        return _MACHINE_LOST
+        return MACHINE_LOST
     return {
         "ActorDiedError": "its process died",
         "ActorUnavailableError": "its process could not be reached",
         "ActorUnschedulableError": "the cluster cannot hold it",
-        "NodeDiedError": _MACHINE_LOST,
+        "NodeDiedError": MACHINE_LOST,
         "ObjectLostError": "what it sent was lost with its machine",
         "OutOfMemoryError": "its machine was out of memory",
     }.get(type(error).__name__, type(error).__name__)
