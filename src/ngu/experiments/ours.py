@@ -54,6 +54,13 @@ def _deep_sea(size: int) -> Task:
                 {"env.sea_size": size, "evaluation.max_steps": size})  # fmt: skip
 
 
+def _weighing(beta: float) -> Arm:
+    return Arm(f"beta-{beta:g}", f"beta {beta:g}", "ngu", {"mixture.beta": beta})
+
+
+COIN_BETAS = (0.0, 0.05, 0.1, 0.3, 0.5, 1.0)
+"""Weights of the intrinsic reward in the random-coin grid."""
+
 _PROBED_MAZE = tuple(_probed(arm) for arm in (LEARNED_STATES, RANDOM_PROJECTION))
 
 OURS: tuple[Experiment, ...] = (
@@ -140,20 +147,13 @@ OURS: tuple[Experiment, ...] = (
         place="Ours, after Agent57",
         shows="What sharing a network costs beta_0 where exploring and exploiting are opposed, for several betas.",
         tasks=(Task("random-coin", "Random-coin grid", "random-coin"),),
-        columns=tuple(
-            Column(arm.label, arm, ("eval/exploit/return",))
-            for arm in (
-                _maze_arm("beta-0", "beta 0", {"mixture.beta": 0.0}),
-                Arm("beta-0.2", "beta 0.2", "beta-0.2"),
-                _AGENT,
-                Arm("beta-0.5", "beta 0.5", "beta-0.5"),
-            )
-        ),
+        columns=tuple(Column(arm.label, arm, ("eval/exploit/solved",)) for arm in map(_weighing, COIN_BETAS)),
         panels=(
-            Panel("return of beta_0 in evaluation", "return", ("eval/exploit/return",)),
-            Panel("return of beta_{N-1} in evaluation", "return", ("eval/explore/return",)),
+            Panel("beta_0: solved in evaluation", "share of episodes", ("eval/exploit/solved",), share=True),
+            Panel("beta_0: return in evaluation", "return", ("eval/exploit/return",)),
+            Panel("beta_{N-1}: solved in evaluation", "share of episodes", ("eval/explore/solved",), share=True),
         ),
-        remarks=(_REMARK, "NGU has the preset's own beta, 0.3."),
+        remarks=(_REMARK,),
         ours=True,
     ),
 )
