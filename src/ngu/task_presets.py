@@ -101,6 +101,9 @@ RANDOM_COIN: Mapping[str, Any] = {
     "learner.batch_size": 64,
     "learner.replay_ratio": 3.0,
     "learner.learning_rate": 3e-3,
+    "learner.rate_steps": (50_000, 500_000, 1_500_000),
+    "learner.rate_factors": (1.0, 1.0, 0.1),  # a coin's values differ by hundredths, those of novelty by whole numbers
+    "learner.value_transform": "signed-sqrt",
     "learner.target_period": 50,
     "actor.update_period": 5,
     "evaluation.num_envs": 64,
