@@ -58,7 +58,7 @@ def _weighing(beta: float) -> Arm:
     return Arm(f"beta-{beta:g}", f"beta {beta:g}", "ngu", {"mixture.beta": beta})
 
 
-COIN_BETAS = (0.0, 0.05, 0.1, 0.3, 0.5, 1.0)
+COIN_BETAS = (0.0, 0.01, 0.05, 0.1, 0.3, 1.0)
 """Weights of the intrinsic reward in the random-coin grid."""
 
 _PROBED_MAZE = tuple(_probed(arm) for arm in (LEARNED_STATES, RANDOM_PROJECTION))
