@@ -183,8 +183,9 @@ class QNetwork(nn.Module):
         self.padding = padded - inputs
         self.lstm = nn.LSTM(padded, config.lstm_size)
         # Without it a new cell keeps half of its content for the next step; the paper's framework adds 1 as well.
+        _, _, input_bias, _ = self.lstm.parameters()  # of the gates for input, forgetting, candidate and output
         with torch.no_grad():
-            self.lstm.bias_ih_l0[config.lstm_size : 2 * config.lstm_size] += config.forget_bias
+            input_bias.view(4, -1)[1] += config.forget_bias
         self.value = nn.Sequential(
             nn.Linear(config.lstm_size, config.dueling_size), nn.ReLU(), nn.Linear(config.dueling_size, 1)
         )
