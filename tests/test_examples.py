@@ -12,8 +12,10 @@ from types import ModuleType
 
 import pytest
 import tyro
+from conftest import make_tiny_config
 
 import ngu
+from ngu.training import Training
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 
@@ -29,7 +31,7 @@ def load(name: str) -> ModuleType:
 
 
 def test_every_example_is_tested() -> None:
-    names = {"custom_config", "disco_maze", "goal_mountain_car", "intrinsic_reward_with_ppo"}
+    names = {"custom_config", "disco_maze", "goal_mountain_car", "intrinsic_reward_with_ppo", "look_into_a_maze_agent"}
     assert {path.stem for path in EXAMPLES.glob("*.py")} == names
 
 
@@ -150,3 +152,31 @@ def test_ppos_advantages_are_the_definition() -> None:
                 if ended[s, e]:
                     break
             assert float(result[t, e]) == pytest.approx(total, abs=1e-5)
+
+
+def test_look_into_a_maze_agent(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Its tables against what the evaluator says, and against counting step by step."""
+    steps, mazes, size = 12, 16, 7
+    config = make_tiny_config(run__folder=str(tmp_path), run__name="run", evaluation__num_envs=mazes)
+    training = Training.start(config)
+    training.run(2000, show_progress=False)
+    evaluated = training.evaluate()["eval/explore/coverage@12"]
+    training.close()
+    example = load("look_into_a_maze_agent")
+    played = example.main(tyro.cli(example.Settings, args=[str(tmp_path / "run"), "--mazes", str(mazes)]))
+    printed = capsys.readouterr().out.splitlines()
+    assert float(printed[-1].split()[-1].rstrip("%")) / 100 == pytest.approx(evaluated, abs=0.001)
+
+    assert played.reward.shape == (3 * steps, mazes)
+    visits, back = example.visits_before(played), example.turns_back(played, size)
+    sums = example.returns(played.reward, 0.9)
+    for maze in range(mazes):
+        path = played.position[:, maze].tolist()
+        assert [path[: time + 1].count(path[time + 1]) for time in range(3 * steps)] == visits[:, maze].tolist()
+        for time in range(1, 3 * steps):
+            around = [path[time] + move for move in (-1, 1, -size, size)]
+            ways = sum(not bool(played.walls[maze, cell]) for cell in around)
+            returned = path[time + 1] == path[time - 1] and ways > 1 and bool(played.alive[time, maze])
+            assert bool(back[time - 1, maze]) == returned
+        expected = sum(0.9**time * float(reward) for time, reward in enumerate(played.reward[:, maze]))
+        assert float(sums[0, maze]) == pytest.approx(expected, rel=1e-5)

@@ -262,7 +262,7 @@ class NetworkConfig:
     """Units of the LSTM."""
     lstm_input_multiple: int = 1
     """The LSTM's input is padded with zeros to a multiple of this (128 lets cuDNN use its fastest kernels)."""
-    forget_bias: float = 1.0
+    forget_bias: float = 0.0
     """Is added to the first bias of the LSTM's forget gates: a new network remembers longer the higher it is."""
     dueling_size: int = 256
     """Width of the hidden layer of the value and of the advantage head."""

@@ -182,7 +182,7 @@ class QNetwork(nn.Module):
         padded = math.ceil(inputs / config.lstm_input_multiple) * config.lstm_input_multiple
         self.padding = padded - inputs
         self.lstm = nn.LSTM(padded, config.lstm_size)
-        # Without it a new cell keeps half of its content for the next step; the paper's framework adds 1 as well.
+        # With a bias of 0 a new cell keeps half of its content for the next step.
         _, _, input_bias, _ = self.lstm.parameters()  # of the gates for input, forgetting, candidate and output
         with torch.no_grad():
             input_bias.view(4, -1)[1] += config.forget_bias

@@ -95,7 +95,6 @@ RANDOM_COIN: Mapping[str, Any] = {
     "network.filters": (),
     "network.kernels": (),
     "network.strides": (),
-    "network.forget_bias": 0.0,  # as it was measured
     "replay.capacity": 400_000,
     "replay.min_sequences": 1000,
     "learner.batch_size": 64,
