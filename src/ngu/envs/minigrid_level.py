@@ -28,6 +28,8 @@ ACTIONS = {
     "MultiRoom": ("left", "right", "forward", "toggle"),
 }
 """Family of levels -> the actions that serve a purpose there."""
+_UNSEEN, _EMPTY = (0, 0, 0), (1, 0, 0)
+"""MiniGrid's symbols for a cell that is hidden, and for one without an object."""
 PLANES = (11, 6, 3, 4)
 """One-hot planes for the kind of object, its colour, the state of a door, and the agent's direction."""
 
@@ -74,6 +76,7 @@ class MiniGridLevel(gymnasium.Env[NDArray[np.uint8], np.int64]):
         # MiniGrid counts steps itself, and its levels differ in how many they grant.
         made: Any = gymnasium.make(self.level, render_mode=render_mode, disable_env_checker=True)
         self._game = made.unwrapped
+        self._game.gen_obs = AgentView(self._game)  # the package's own takes most of a step's time
         self.max_episode_steps = int(self._game.max_steps)
         family = next(family for family in ACTIONS if self.level.startswith(f"MiniGrid-{family}"))
         self.actions = ACTIONS[family]
@@ -102,6 +105,63 @@ class MiniGridLevel(gymnasium.Env[NDArray[np.uint8], np.int64]):
 
     def close(self) -> None:
         self._game.close()
+
+
+class AgentView:
+    """What `gen_obs` of a game of MiniGrid returns, in a third of the time: the cells ahead without copies of the grid.
+
+    A cell is seen from its neighbours: from the agent's on, row by row away from it, each seen cell that lets light
+    through shows those to its left and right and the three of the next row, as in MiniGrid's `Grid.process_vis`.
+    """
+
+    def __init__(self, game: Any) -> None:
+        from minigrid.core.world_object import Wall
+
+        self._game = game
+        self._outside = Wall()
+        self._size = size = int(game.agent_view_size)
+        self._own = (size - 1) * size + size // 2
+        """The agent's own cell: in the middle of the last row."""
+        self._offsets = [
+            [
+                (forward_x * (size - 1 - row) - forward_y * (column - size // 2),
+                 forward_y * (size - 1 - row) + forward_x * (column - size // 2))
+                for row in range(size)
+                for column in range(size)
+            ]
+            for forward_x, forward_y in ((1, 0), (0, 1), (-1, 0), (0, -1))
+        ]  # fmt: skip
+        """For each direction that the agent may face, where the cells of its view lie from it; row by row."""
+
+    def __call__(self) -> dict[str, Any]:
+        game, size = self._game, self._size
+        grid, width, height = game.grid.grid, game.grid.width, game.grid.height
+        own_x, own_y = map(int, game.agent_pos)
+        cells = [
+            grid[y * width + x] if 0 <= (x := own_x + right) < width and 0 <= (y := own_y + down) < height
+            else self._outside
+            for right, down in self._offsets[game.agent_dir]
+        ]  # fmt: skip
+        seen = self._seen(cells)
+        cells[self._own] = game.carrying
+        codes = [_UNSEEN if not lit else _EMPTY if cell is None else cell.encode() for cell, lit in zip(cells, seen)]
+        image = np.array(codes, dtype=np.uint8).reshape(size, size, 3).transpose(1, 0, 2)
+        return {"image": image, "direction": game.agent_dir, "mission": game.mission}
+
+    def _seen(self, cells: list[Any]) -> list[bool]:
+        size = self._size
+        if self._game.see_through_walls:
+            return [True] * len(cells)
+        seen = [False] * len(cells)
+        seen[self._own] = True
+        for row in range(len(cells) - size, -1, -size):
+            for way, columns in ((1, range(size - 1)), (-1, range(size - 1, 0, -1))):
+                for place in (row + column for column in columns):
+                    if seen[place] and (cells[place] is None or cells[place].see_behind()):
+                        seen[place + way] = True
+                        if row:
+                            seen[place - size] = seen[place + way - size] = True
+        return seen
 
 
 def one_hot(view: NDArray[np.uint8], direction: int) -> NDArray[np.uint8]:

@@ -133,7 +133,7 @@ OURS: tuple[Experiment, ...] = (
         shows="Whether NGU solves levels whose only reward lies behind a key, a corridor or many rooms.",
         tasks=tuple(
             Task(f"minigrid-{level}", f"MiniGrid {level}", "minigrid", {"env.level": level})
-            for level in ("DoorKey-8x8", "KeyCorridorS3R3", "MultiRoom-N4-S5")
+            for level in ("MultiRoom-N4-S5", "DoorKey-8x8", "KeyCorridorS3R3")
         ),
         columns=tuple(Column(arm.label, arm, SOLVED) for arm in (_AGENT, R2D2_RETRACE)),
         panels=_SOLVED_PANELS,
