@@ -113,18 +113,19 @@ RANDOM_COIN: Mapping[str, Any] = {
     "run.checkpoint_period": 750_000,
 }
 
-# In a room all is new at first, behind the door as much as before it, so that the episodic part leads through doors only
-# once the room is known. Alpha pays threefold for the sight of open doors and of the goal, if its mean and deviation
-# follow RND's errors: the first ones are a hundred times the later ones. A state seen four times pays nothing.
+# In a room all is new at first, behind the door as much as before it, so that the episodic part alone leads through
+# doors late and slowly. Alpha pays more for the sight of open doors and of the goal, once its mean and deviation have
+# forgotten RND's first errors, which are a hundred times the later ones. What is left to see must be worth less than
+# the goal, which ends the episode, or the exploring policies open all doors and stay away from it: hence the small beta.
 MINIGRID: Mapping[str, Any] = {
     **_SMALL,
     "env.name": "minigrid",
     "env.level": "MultiRoom-N4-S5",
     "mixture.num_mixtures": 4,
-    "mixture.beta": 0.02,  # what is left to see must not be worth more than the goal, which ends the episode
+    "mixture.beta": 0.004,
     "mixture.discount_max": 0.98,
     "mixture.discount_min": 0.97,
-    "mixture.epsilon_base": 0.5,  # from 0.5 to 0.125: a door opens by one action at one place
+    "mixture.epsilon_base": 0.5,  # from 0.5 to 0.125: a door is opened by one action at one place
     "mixture.epsilon_alpha": 2.0,
     "novelty.filters": (16, 32),
     "network.filters": (16, 32),
@@ -132,17 +133,19 @@ MINIGRID: Mapping[str, Any] = {
     "network.kernels": (3, 3),
     "novelty.strides": (1, 1),
     "network.strides": (1, 1),
-    "novelty.max_similarity": 2.0,
     "novelty.rescale_partial": True,
+    "novelty.max_modulation": 20.0,
     "novelty.modulator_decay": 0.99,
     "novelty.rnd_learning_rate": 1e-4,
+    "novelty.train_frames": 10,
     "replay.min_sequences": 200,
-    "learner.replay_ratio": 4.0,
-    "learner.adam_epsilon": 1e-6,
-    "learner.target_period": 20,
+    "learner.batch_size": 16,
+    "learner.replay_ratio": 6.0,
+    "learner.adam_epsilon": 1e-5,
+    "learner.target_period": 40,
     "evaluation.max_steps": 640,
     "evaluation.period": 20_000,
-    "run.steps": 300_000,
+    "run.steps": 400_000,
     "run.log_period": 10_000,
-    "run.checkpoint_period": 150_000,
+    "run.checkpoint_period": 200_000,
 }

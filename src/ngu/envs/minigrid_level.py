@@ -144,7 +144,10 @@ class AgentView:
         ]  # fmt: skip
         seen = self._seen(cells)
         cells[self._own] = game.carrying
-        codes = [_UNSEEN if not lit else _EMPTY if cell is None else cell.encode() for cell, lit in zip(cells, seen)]
+        codes = [
+            _UNSEEN if not lit else _EMPTY if cell is None else cell.encode()
+            for cell, lit in zip(cells, seen, strict=True)
+        ]
         image = np.array(codes, dtype=np.uint8).reshape(size, size, 3).transpose(1, 0, 2)
         return {"image": image, "direction": game.agent_dir, "mission": game.mission}
 
