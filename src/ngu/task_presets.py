@@ -116,7 +116,7 @@ RANDOM_COIN: Mapping[str, Any] = {
 # In a room all is new at first, behind the door as much as before it, so that the episodic part alone leads through
 # doors late and slowly. Alpha pays more for the sight of open doors and of the goal, once its mean and deviation have
 # forgotten RND's first errors, which are a hundred times the later ones. What is left to see must be worth less than
-# the goal, which ends the episode, or the exploring policies open all doors and stay away from it: hence the small beta.
+# the goal, which ends the episode, or the exploring policies open all doors and then stay away from it: a small beta.
 MINIGRID: Mapping[str, Any] = {
     **_SMALL,
     "env.name": "minigrid",
@@ -145,7 +145,7 @@ MINIGRID: Mapping[str, Any] = {
     "learner.target_period": 40,
     "evaluation.max_steps": 640,
     "evaluation.period": 20_000,
-    "run.steps": 400_000,
+    "run.steps": 300_000,
     "run.log_period": 10_000,
-    "run.checkpoint_period": 200_000,
+    "run.checkpoint_period": 150_000,
 }
