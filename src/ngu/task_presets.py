@@ -133,7 +133,6 @@ MINIGRID: Mapping[str, Any] = {
     "network.kernels": (3, 3),
     "novelty.strides": (1, 1),
     "network.strides": (1, 1),
-    "network.forget_bias": 0.0,  # as in the runs that the docs show
     "novelty.rescale_partial": True,
     "novelty.max_modulation": 20.0,
     "novelty.modulator_decay": 0.99,
