@@ -10,6 +10,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 from conftest import make_tiny_config
+from ray.cluster_utils import Cluster
 from torch import Tensor
 
 from ngu.config import Config
@@ -33,7 +34,7 @@ def ray_config(actors: int, **overrides: Any) -> Config:
         "env__groups": actors,
         "env__num_envs": 2 * actors,
         "mixture__num_mixtures": 2 * actors,
-        "replay__capacity": 8000 * actors,
+        "replay__capacity": 60_000 * actors,
         "ray__chunk_steps": 10,
         "evaluation__period": 0,
     }
@@ -46,6 +47,22 @@ def advance_until(runner: RayRunner, done: Callable[[], bool], seconds: float = 
     while not done():
         assert time.monotonic() < deadline, runner.status()
         runner.advance()
+
+
+def add_node(cluster: Cluster, **resources: float) -> None:
+    """Adds a node; Ray's own limit of 30 seconds is too short for a busy machine."""
+    cluster.add_node(wait=False, **resources)
+    cluster.wait_for_nodes(timeout=300)
+
+
+def parent_of(process: int) -> int:
+    return int(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[1])
+
+
+def raylet_of(node: Any) -> int:
+    """The process that is the parent of a node's workers."""
+    (raylet,) = node.all_processes["raylet"]
+    return int(raylet.process.pid)
 
 
 def descendants(process: int) -> list[int]:

@@ -19,7 +19,7 @@ class Terminal:
     def __init__(self) -> None:
         self._end, self.stream = pty.openpty()
         self._written = b""
-        self._reader = threading.Thread(target=self._read)
+        self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
 
     def _read(self) -> None:

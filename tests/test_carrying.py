@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tiny_runs import contents
 
+from ngu.checkpoint import newest_checkpoint
 from ngu.experiments import carrying
-from ngu.experiments.carrying import Outbox, Part, Stage, newest_checkpoint, parts_to_go_on, pieces, write_part
+from ngu.experiments.carrying import Outbox, Part, Stage, parts_to_go_on, pieces, write_part
 from ngu.run_folder import replace_file
 
 NAMES = ["seed-0.log", "seed-0/metrics.jsonl", "seed-0/tensorboard/events"]
@@ -99,20 +100,29 @@ def test_a_staged_checkpoint_stays_while_the_run_goes_on(tmp_path: Path) -> None
     assert stage.newest() is None
 
 
-def test_a_run_goes_on_elsewhere_from_its_newest_checkpoint(tmp_path: Path) -> None:
+@pytest.mark.parametrize("replaced", ["", ".replaced-"], ids=["in place", "its successor never came"])
+def test_a_run_goes_on_elsewhere_from_its_newest_checkpoint(replaced: str, tmp_path: Path) -> None:
     run = tmp_path / "here" / "seed-0"
     run.mkdir(parents=True)
     for name in ("config.json", "metrics.jsonl", "report.html", "lock"):
         (run / name).write_text(name)
-    assert [part.name for part in parts_to_go_on(run)] == ["seed-0/config.json"], "without a checkpoint it begins anew"
+    alone = [part.name for part in parts_to_go_on(run, newest_checkpoint(run / "checkpoints"))]
+    assert alone == ["seed-0/config.json"], "without a checkpoint it begins anew"
     make_checkpoint(run, 90, b"old")
     newest = make_checkpoint(run, 200, b"new")
+    newest = newest.rename(newest.with_name(f"{replaced}{newest.name}"))
     (run / "checkpoints" / ".writing-step_000000000300").mkdir()
-    for part in parts_to_go_on(run):
+    (run / "checkpoints" / "step_of_mine").mkdir()
+    assert newest_checkpoint(run / "checkpoints") == newest
+    for part in parts_to_go_on(run, newest):
         write_part(tmp_path / "there" / part.name, part)
     there = tmp_path / "there" / "seed-0"
     assert {path.name for path in there.iterdir()} == {"config.json", "metrics.jsonl", "checkpoints"}
-    assert newest_checkpoint(there) == there / "checkpoints" / newest.name
     assert contents(there / "checkpoints") == {
-        f"{newest.name}/{name}": content for name, content in contents(newest).items()
+        f"step_000000000200/{name}": content for name, content in contents(newest).items()
     }
+    stage = Stage(there, tmp_path / "staged")
+    (there / "checkpoints" / "step_of_mine").mkdir()
+    staged = stage.newest()
+    assert staged is not None
+    assert staged.name == "step_000000000200"

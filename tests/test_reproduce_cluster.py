@@ -11,14 +11,14 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from ray.cluster_utils import Cluster
-from ray_checks import descendants
+from ray_checks import add_node, descendants, parent_of, raylet_of
 from rich.console import Console
 from terminals import Terminal
 from tiny_runs import COMMAND, checkpoint, checkpoint_steps, metrics_without_time
@@ -51,11 +51,10 @@ def nodes(temporary: Path) -> Iterator[Cluster]:
     with pytest.MonkeyPatch.context() as patch:
         paths = [str(Path(__file__).parent), *filter(None, [os.environ.get("PYTHONPATH")])]
         patch.setenv("PYTHONPATH", os.pathsep.join(paths))
-        patch.setenv("RAY_worker_niceness", "0")  # or a busy machine has no time for them
         patch.setenv("TMPDIR", str(temporary))
         cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
         for _ in range(2):
-            cluster.add_node(num_cpus=1, num_gpus=1)  # which it is told to have
+            add_node(cluster, num_cpus=1, num_gpus=1)  # which it is told to have
         join(cluster.address)
         yield cluster
         processes = descendants(os.getpid())
@@ -79,9 +78,19 @@ def wait_for(condition: Callable[[], Any], running: Future[Outcome] | None = Non
 
 @contextmanager
 def beside(cells: list[Cell], address: str) -> Iterator[Future[Outcome]]:
-    """Runs cells on the cluster while the test looks on and interferes."""
-    with ThreadPoolExecutor(1) as pool:
-        yield pool.submit(run_cells, cells, cluster=ClusterShare(address))
+    """Runs cells on the cluster while the test looks on and interferes; a test that fails does not wait for them."""
+    asked = threading.Event()
+    with pytest.MonkeyPatch.context() as patch, ThreadPoolExecutor(1) as pool:
+        patch.setattr("ngu.experiments.running._signals", lambda: nullcontext(asked))
+        running = pool.submit(run_cells, cells, cluster=ClusterShare(address))
+        try:
+            yield running
+        finally:
+            asked.set()
+            while not running.done():
+                for process in [process for cell in cells for process in trainings(cell)]:
+                    os.kill(process, signal.SIGKILL)
+                time.sleep(0.1)
 
 
 def trainings(cell: Cell) -> list[int]:
@@ -97,15 +106,14 @@ def trainings(cell: Cell) -> list[int]:
     return found
 
 
-def hold(cell: Cell) -> int:
-    """The process that trains a cell, which trains no further."""
+def hold_with_a_new_checkpoint(cell: Cell, running: Future[Outcome]) -> int:
+    """The process that trains a cell, stopped as soon as a checkpoint of it has come back."""
+    wait_for(lambda: trainings(cell), running)
     (process,) = trainings(cell)
+    before = checkpoint_steps(cell.path)
+    wait_for(lambda: checkpoint_steps(cell.path) not in ([], before), running)
     os.kill(process, signal.SIGSTOP)
     return process
-
-
-def parent_of(process: int) -> int:
-    return int(Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[1])
 
 
 def assert_same_run(one: Cell, other: Cell) -> None:
@@ -150,22 +158,19 @@ def test_a_run_whose_process_and_then_whose_node_is_lost_is_the_run_that_was_not
 ) -> None:
     monkeypatch.setattr(on_cluster, "_LOOK", 0.05)
     settings = {"run__checkpoint_period": 30, "evaluation__period": 200}
-    (here,), (there,) = (plan_of(tmp_path / name, 400, ("ngu",), **settings).cells() for name in ("here", "there"))
+    (here,), (there,) = (plan_of(tmp_path / name, 800, ("ngu",), **settings).cells() for name in ("here", "there"))
     with beside([there], nodes.address) as running:
-        wait_for(lambda: checkpoint_steps(there.path), running)
-        first = hold(there)
+        first = hold_with_a_new_checkpoint(there, running)
         os.kill(parent_of(first), signal.SIGKILL)
         assert gone([first], seconds=PATIENCE), "what it had started ends with it"
-        reached = checkpoint_steps(there.path)[-1]
 
-        wait_for(lambda: checkpoint_steps(there.path)[-1] > reached, running)
-        second = hold(there)
+        second = hold_with_a_new_checkpoint(there, running)
         raylet = parent_of(parent_of(second))
-        (node,) = (node for node in nodes.worker_nodes if raylet in [info.process.pid for info in raylets(node)])
+        (node,) = (node for node in nodes.worker_nodes if raylet_of(node) == raylet)
         nodes.remove_node(node)
         assert gone([second], seconds=PATIENCE)
         outcome = running.result(timeout=PATIENCE)
-    nodes.add_node(num_cpus=1, num_gpus=1)
+    add_node(nodes, num_cpus=1, num_gpus=1)
     assert outcome.done == [there]
     assert outcome.failed == {}
     told = capfd.readouterr().err
@@ -173,14 +178,10 @@ def test_a_run_whose_process_and_then_whose_node_is_lost_is_the_run_that_was_not
     assert told.count("it begins again where there is room") >= 2
     resumed = [int(step.replace(",", "")) for step in re.findall(r", from step ([\d,]+)\n", there.log.read_text())]
     assert resumed[0] == 0
-    assert 0 < reached <= resumed[1] < resumed[-1], "each time it went on from a checkpoint that had come back"
+    assert 0 < resumed[1] < resumed[-1], "each time it went on from a checkpoint that had come back"
     run_cells([here], processes=0)
     assert_same_run(here, there)
     wait_for(lambda: not list(temporary.glob("ngu-run-*")))
-
-
-def raylets(node: Any) -> list[Any]:
-    return list(node.all_processes["raylet"])
 
 
 def test_a_run_that_always_fails_is_told(nodes: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -213,12 +214,15 @@ def test_one_signal_stops_runs_on_the_cluster_and_the_same_command_goes_on(
         start_new_session=True,
     )
     os.close(terminal.stream)
-    wait_for(lambda: (cell.path / "metrics.jsonl").is_file() and len(read_metrics(cell.path / "metrics.jsonl")) > 3)
-    machine = os.uname().nodename
-    terminal.wait_for(lambda lines: any(line.startswith(f"{cell.name} on {machine}  ") for line in lines))
-    (training,) = trainings(cell)
-    os.kill(process.pid, signal.SIGINT)
-    printed, _ = process.communicate(timeout=PATIENCE)
+    try:
+        wait_for(lambda: (cell.path / "metrics.jsonl").is_file() and len(read_metrics(cell.path / "metrics.jsonl")) > 3)
+        machine = os.uname().nodename
+        terminal.wait_for(lambda lines: any(line.startswith(f"{cell.name} on {machine}  ") for line in lines))
+        (training,) = trainings(cell)
+        os.kill(process.pid, signal.SIGINT)
+        printed, _ = process.communicate(timeout=PATIENCE)
+    finally:
+        process.kill()
     terminal.close()
     assert process.returncode == 130, terminal.screen
     assert "the same command goes on" in printed

@@ -66,8 +66,8 @@ def test_on_a_terminal_every_run_has_a_line_that_changes_in_place(cells: list[Ce
             watch.show()  # too early: nothing is redrawn
             clock.now += 1.1
             watch.show()
-            screen = terminal.wait_for(lambda lines: any("12.5%" in line for line in lines))
-            assert len(screen) == 4, "drawn over the last picture"
+            # Four lines, as before: drawn over the last picture.
+            screen = terminal.wait_for(lambda lines: len(lines) == 4 and "12.5%" in lines[1] and "25.0%" in lines[2])
             assert screen[1].endswith("12.5%, 8 of 64 steps, 3 s left")
             assert "25.0%, 16 of 64 steps, very long" in screen[2]
             assert len(screen[2]) <= 100

@@ -185,9 +185,9 @@ _ATARI: Mapping[str, Any] = {
 }
 
 # The same agent, for what one GPU node does in half an hour. What differs: more updates for each step collected, since
-# the GPU has the time, with a target network that follows sooner; RND's mean and deviation over the last thousand steps,
-# since in so short a life its first errors would keep alpha at 1; evaluations that end after five minutes of game; one
-# checkpoint, at the end, without replay, since 35 GB take minutes to write.
+# the GPU has the time, with a target network that follows sooner; RND's mean and deviation over the last thousand
+# steps, since in so short a life its first errors would keep alpha at 1; evaluations that end after five minutes of
+# game; one checkpoint, at the end, without replay, since 35 GB take minutes to write.
 _ATARI_NODE: Mapping[str, Any] = {
     **_ATARI,
     "novelty.modulator_decay": 0.999,

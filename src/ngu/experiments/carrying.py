@@ -10,6 +10,7 @@ Nothing here knows of Ray, or waits for PyTorch.
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import time
 import zlib
@@ -22,6 +23,7 @@ PIECE = 16 * 2**20
 _CHECKPOINTS = "checkpoints"
 _SETTLED = 2.0
 """Seconds after which a further change of a file has another time."""
+_NAME = re.compile(r"step_\d{12,}")
 _STAYS = ("lock",)
 _TO_GO_ON = ("config.json", "metrics.jsonl", "wandb_id")
 """Files that a run needs to go on elsewhere, beside its checkpoint."""
@@ -64,20 +66,15 @@ def pieces(path: Path, name: str) -> Iterator[Part]:
             offset += max(len(content), 1)
 
 
-def parts_to_go_on(run: Path) -> Iterator[Part]:
-    """What a run needs to go on elsewhere. Without a checkpoint it begins anew, so its metrics do not travel."""
-    newest = newest_checkpoint(run)
+def parts_to_go_on(run: Path, newest: Path | None) -> Iterator[Part]:
+    """What a run needs to go on from its newest checkpoint; without one it begins anew, and its metrics stay."""
     for name in _TO_GO_ON:
         if (run / name).is_file() and (newest is not None or name != "metrics.jsonl"):
             yield from pieces(run / name, f"{run.name}/{name}")
     if newest is not None:
         for path in sorted(newest.iterdir()):
-            yield from pieces(path, f"{run.name}/{_CHECKPOINTS}/{newest.name}/{path.name}")
-
-
-def newest_checkpoint(run: Path) -> Path | None:
-    """The newest folder with a checkpoint's name: it was written whole (`ngu.checkpoint`)."""
-    return max((run / _CHECKPOINTS).glob("step_*"), default=None, key=lambda path: int(path.name.rpartition("_")[2]))
+            # One that was to be replaced, and whose successor never came, has another name.
+            yield from pieces(path, f"{run.name}/{_CHECKPOINTS}/{_NAME.findall(newest.name)[0]}/{path.name}")
 
 
 class Outbox:
@@ -132,12 +129,17 @@ class Stage:
 
     def skip(self) -> None:
         """Leaves out the checkpoint that is there: whoever fetches them has sent it."""
-        path = newest_checkpoint(self._run)
+        path = self._newest()
         self._last = None if path is None else _stamp(path)
+
+    def _newest(self) -> Path | None:
+        """The newest folder with a checkpoint's name: it was written whole (`ngu.checkpoint`)."""
+        found = (path for path in (self._run / _CHECKPOINTS).glob("*") if _NAME.fullmatch(path.name))
+        return max(found, default=None, key=lambda path: int(path.name.rpartition("_")[2]))
 
     def newest(self) -> Staged | None:
         """The newest checkpoint, unless it was staged before; the one before it is let go."""
-        path = newest_checkpoint(self._run)
+        path = self._newest()
         if path is None:
             return None
         try:
@@ -146,8 +148,10 @@ class Stage:
                 return None
             shutil.rmtree(self._folder, ignore_errors=True)
             shutil.copytree(path, self._folder, copy_function=_link)
-        except (FileNotFoundError, shutil.Error):  # the run has just replaced it; the next look finds the newer one
-            return None
+        except (FileNotFoundError, shutil.Error):
+            if path.exists():
+                raise
+            return None  # the run has just replaced it; the next look finds the newer one
         self._last = stamp
         return Staged(path.name, {file.name: file.stat().st_size for file in sorted(self._folder.iterdir())})
 

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ngu.checkpoint import prune, put_in_place
+from ngu.checkpoint import newest_checkpoint, prune, put_in_place
 from ngu.errors import UserError
 from ngu.experiments.carrying import PIECE, Part, Staged, parts_to_go_on, write_part
 from ngu.experiments.cell_host import CellHost, News
@@ -162,7 +162,7 @@ class _Grid:
         run.begun = True
         self._watch.begin(cell, place["machine"])
         mirror = _Mirror(cell, self._command(cell, None))
-        for part in parts_to_go_on(cell.path):
+        for part in parts_to_go_on(cell.path, newest_checkpoint(cell.path / "checkpoints")):
             yield host.receive.remote(part)
             if self._asked.is_set():
                 return _INTERRUPTED
@@ -196,9 +196,10 @@ class _Grid:
     def _go_on(self, run: _Run) -> None:
         assert run.talk is not None
         try:
-            run.call = run.talk.send(self._ray.get(run.call))
-        except StopIteration as end:
-            self._settle(run, end.value)
+            try:
+                run.call = run.talk.send(self._ray.get(run.call))
+            except StopIteration as end:
+                self._settle(run, end.value)
         except self._ray.exceptions.RayError as error:
             reason = reason_of(error)
             if reason == MACHINE_LOST and not run.begun:  # it had been about to go there, and says nothing about it
