@@ -188,6 +188,23 @@ CLAIMS: tuple[Claim, ...] = (
         "Sec. 5",
         "Sharing a network is limiting when two policies are almost adversarial, as in Surround and Ice Hockey.",
         "table_atari57",
+        "holds in part",
+        "Not on these games: on the random-coin grid, where one end of the family seeks the coin that the other "
+        "avoids, one seed for each beta and a small budget. With a beta of 0 or 0.01 one network serves both ends.",
+        (
+            Evidence(
+                "reproduce/laptop/random-coin/beta-0*-seed*.csv",
+                "eval/exploit/solved",
+                "coins taken by beta_0, with a beta of 0 to 0.3",
+                share=True,
+            ),
+            Evidence(
+                "reproduce/laptop/random-coin/beta-1-seed*.csv",
+                "eval/exploit/solved",
+                "the same with a beta of 1",
+                share=True,
+            ),
+        ),
     ),
     # App. B
     Claim("App. B.1", "Small to no impact of the size of controllable states on Pitfall!.", "ng1_embedding_pitfall"),
