@@ -7,6 +7,7 @@ import os
 import re
 import signal
 import subprocess
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -40,9 +41,10 @@ TWO = ("ngu", "random-projection")
 
 
 @pytest.fixture(scope="module")
-def temporary(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where the nodes put what they work on."""
-    return tmp_path_factory.mktemp("nodes")
+def temporary() -> Iterator[Path]:
+    """Where the nodes put what they work on, and Ray its sockets, whose paths must be short."""
+    with tempfile.TemporaryDirectory(prefix="ngu", dir="/tmp", ignore_cleanup_errors=True) as folder:
+        yield Path(folder)
 
 
 @pytest.fixture(scope="module")
