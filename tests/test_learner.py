@@ -326,6 +326,34 @@ def test_the_target_network_follows_every_period() -> None:
         assert (followed, kept) == ((True, False) if step % 3 == 0 else (False, True))
 
 
+# ------------------------------------------------------------------------------------------- averaged weights
+
+
+def test_the_average_is_that_of_the_last_networks() -> None:
+    """By its definition, with numbers of a single weight: a_n = a_{n-1} + (w_n - a_{n-1}) / max(1, share n)."""
+    learner = make_learner(make_tiny_config(learner__average_share=0.4))
+    assert learner.average is not None
+    weight, average = learner.network.dense.weight, learner.average.dense.weight
+    expected = weight[0, 0].item()
+    for step in range(1, 11):
+        learner.update(make_batch(learner.config, seed=step), 0)
+        expected += (weight[0, 0].item() - expected) / max(1.0, 0.4 * step)
+        assert average[0, 0].item() == pytest.approx(expected, rel=1e-4)
+    assert not torch.equal(weight, average)
+
+
+def test_nothing_learns_from_the_average() -> None:
+    plain, averaged = (make_learner(make_tiny_config(learner__average_share=share)) for share in (0.0, 0.5))
+    for step in range(5):
+        left, right = (learner.update(make_batch(learner.config, seed=step), 0) for learner in (plain, averaged))
+        assert torch.equal(left.priority, right.priority)
+    state = averaged.state_dict()
+    del state["average"]
+    assert not difference(plain.state_dict(), state)
+    assert plain.playing is plain.network
+    assert averaged.playing is averaged.average
+
+
 # ------------------------------------------------------------------------------------------- cross mixture
 
 

@@ -104,6 +104,10 @@ class Teacher(Protocol):
     mixture: Mixture
     transform: ValueTransform
 
+    @property
+    def playing(self) -> QNetwork:
+        """The network for an actor that collects nothing."""
+
 
 class Pupil:
     """The networks of a process that acts or evaluates for a learner elsewhere."""
@@ -115,15 +119,21 @@ class Pupil:
         self.mixture = Mixture.create(config.mixture, device)
         self.transform = ValueTransform.create(config.learner)
 
+    @property
+    def playing(self) -> QNetwork:
+        """Whatever network it was given."""
+        return self.network
+
     def load(self, weights: Mapping[str, Mapping[str, Tensor]]) -> None:
         """Takes over what `weights_of` gave."""
         self.network.load_state_dict(weights["network"])
         self.novelty.load_state_dict(weights["novelty"])
 
 
-def weights_of(teacher: Teacher) -> dict[str, dict[str, Tensor]]:
-    """The weights that a `Pupil` takes over, on the CPU."""
-    parts = {"network": teacher.network.state_dict(), "novelty": teacher.novelty.state_dict()}
+def weights_of(teacher: Teacher, playing: bool = False) -> dict[str, dict[str, Tensor]]:
+    """The weights that a `Pupil` takes over, on the CPU: to collect experience with, or to be `playing` with."""
+    network = teacher.playing if playing else teacher.network
+    parts = {"network": network.state_dict(), "novelty": teacher.novelty.state_dict()}
     return {part: {name: value.cpu() for name, value in state.items()} for part, state in parts.items()}
 
 
@@ -143,7 +153,7 @@ def make_actor(
     """
     device = learner.device
     network = QNetwork(env.spec, config.mixture.num_mixtures, config.network).to(device)
-    network.load_state_dict(learner.network.state_dict())
+    network.load_state_dict((learner.playing if replay is None else learner.network).state_dict())
     network.store_in(storage_dtype(device, config.run.precision))
     novelty = IntrinsicReward(
         env.spec,

@@ -50,7 +50,7 @@ class Evaluator:
         """
         settings, actor = self.config.evaluation, self.actor
         actor.generator.manual_seed(settings.seed)
-        actor.network.load_state_dict(learner.network.state_dict())
+        actor.network.load_state_dict(learner.playing.state_dict())
         actor.novelty.restart(learner.novelty, novelty)
         step = actor.reset(settings.seed)
         episodes = self.config.novelty.memory_episodes

@@ -7,6 +7,7 @@ one CUDA graph.
 
 from __future__ import annotations
 
+import copy
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -139,6 +140,10 @@ class Learner:
         self.target = QNetwork(spec, config.mixture.num_mixtures, config.network).to(device)
         self.target.load_state_dict(self.network.state_dict())
         self.target.requires_grad_(False)
+        self.average: QNetwork | None = None
+        """The mean of the latest networks, if the config asks for one: it plays, and nothing learns from it."""
+        if config.learner.average_share > 0:
+            self.average = copy.deepcopy(self.network).requires_grad_(False)
         self.novelty = NoveltyModel(spec, config.novelty).to(device)
         self.precision = config.run.precision
         self.optimiser = GuardedAdam(
@@ -172,10 +177,23 @@ class Learner:
         result = self._update(batch)
         self.updates += 1
         self.summed += 1
+        self._average()
         if self.updates % self.config.learner.target_period == 0:
             with torch.no_grad():
                 torch._foreach_copy_(list(self.target.parameters()), list(self.network.parameters()))
         return result
+
+    @property
+    def playing(self) -> QNetwork:
+        """The network that evaluations and players use."""
+        return self.network if self.average is None else self.average
+
+    @torch.no_grad()
+    def _average(self) -> None:
+        """An exponential average whose memory grows with the number of updates, so that early ones are forgotten."""
+        if self.average is not None:
+            newest = min(1.0, 1 / (self.config.learner.average_share * self.updates))
+            torch._foreach_lerp_(list(self.average.parameters()), list(self.network.parameters()), newest)
 
     def _learn(self, batch: Batch) -> Update:
         with self._novelty_branch.fork():
@@ -279,6 +297,7 @@ class Learner:
         return {
             "network": dict(self.network.state_dict()),
             "target": dict(self.target.state_dict()),
+            **({} if self.average is None else {"average": dict(self.average.state_dict())}),
             "novelty": dict(self.novelty.state_dict()),
             "optimiser": self.optimiser.state_dict(),
             "novelty_trainer": self.novelty_trainer.state_dict(),
@@ -292,6 +311,8 @@ class Learner:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.network.load_state_dict(state["network"])
         self.target.load_state_dict(state["target"])
+        if self.average is not None:
+            self.average.load_state_dict(state["average"])
         self.novelty.load_state_dict(state["novelty"])
         self.optimiser.load_state_dict(state["optimiser"])
         self.novelty_trainer.load_state_dict(state["novelty_trainer"])

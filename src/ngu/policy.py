@@ -44,7 +44,7 @@ class Policy:
 
     def begin(self, batch: int) -> PolicyState:
         """The state at the start of `batch` episodes."""
-        network: QNetwork = self.learner.network
+        network: QNetwork = self.learner.playing
         novelty = IntrinsicReward(self.spec, batch, self.config.novelty, self.device, model=self.learner.novelty)
         novelty.restart(self.learner.novelty, self.statistics)
         nothing = torch.full((batch,), -1, dtype=torch.int64, device=self.device)
@@ -72,7 +72,7 @@ class Policy:
         index = torch.full((batch,), mixture, device=self.device)
         extrinsic = reward if self.config.mixture.extrinsic else torch.zeros_like(reward)
         inputs = AgentInput(observation, state.previous_action, extrinsic, state.intrinsic, index)
-        q, state.recurrent = self.learner.network.step(inputs, state.recurrent)
+        q, state.recurrent = self.learner.playing.step(inputs, state.recurrent)
         draw = torch.rand(2, batch, device=self.device, generator=state.generator)
         state.previous_action, _ = choose_actions(q, torch.full((batch,), epsilon, device=self.device), draw)
         return state.previous_action

@@ -208,7 +208,8 @@ class RayRunner(LearningLoop):
         if len(self._asked) == _MOST_EVALUATIONS:
             del self._asked[1]  # the first may be under way
             self.skipped_evaluations += 1
-        self._asked.append((self.steps, self._ray.put(weights_of(self.learner)), running_of(self.novelty)))
+        weights = self._ray.put(weights_of(self.learner, playing=True))
+        self._asked.append((self.steps, weights, running_of(self.novelty)))
         self._hear_evaluator()
 
     def finished_evaluations(self, *, wait: bool = False) -> list[tuple[int, dict[str, float]]]:
