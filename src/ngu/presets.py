@@ -57,8 +57,9 @@ _DISCO_MAZE: Mapping[str, Any] = {
     "learner.replay_ratio": 1.5625,  # ours: one update per 2,048 steps; the paper's own ratio is 1.5 (App. A)
     "learner.learning_rate": 1e-3,  # maze
     # ours: without a rise the torso died in four of nine starts; at the full rate values run away and coverage swings
-    "learner.rate_steps": (4_000_000, 12_000_000, 16_000_000, 45_000_000, 60_000_000),
-    "learner.rate_factors": (1.0, 1.0, 0.3, 0.3, 0.02),
+    "learner.rate_steps": (4_000_000, 12_000_000, 16_000_000),
+    "learner.rate_factors": (1.0, 1.0, 0.3),
+    "learner.average_share": 0.15,  # ours: the average explores better than its members, and than a rate that falls
     "learner.adam_beta1": 0.9,  # common
     "learner.adam_beta2": 0.999,  # common
     "learner.adam_epsilon": 1e-4,  # common
@@ -105,6 +106,7 @@ _DISCO_MAZE_SMALL: Mapping[str, Any] = {
     "learner.learning_rate": 3e-3,
     "learner.rate_steps": (50_000, 800_000, 1_000_000, 1_600_000, 2_000_000),
     "learner.rate_factors": (1.0, 1.0, 0.33, 0.33, 0.03),
+    "learner.average_share": 0.0,
     "evaluation.num_envs": 128,
     "evaluation.max_steps": 100,
     "evaluation.marks": (50, 100),
