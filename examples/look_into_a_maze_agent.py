@@ -65,7 +65,7 @@ class Played:
 
 @torch.no_grad()
 def play(folder: RunFolder, mazes: int) -> tuple[Config, Played]:
-    """Lets the newest weights of a run play three times as long as in its evaluations."""
+    """Lets a run's agent play three times as long as in its evaluations."""
     config, device = folder.config, torch.device("cpu")
     state = load_newest(folder.checkpoints, without=("replay",)).state
     learner, statistics = load_policy(config, make_environment(config, 1, device), state, device)
@@ -79,7 +79,7 @@ def play(folder: RunFolder, mazes: int) -> tuple[Config, Played]:
     env = actor.env
     assert isinstance(env, DiscoMaze)
     actor.generator.manual_seed(config.evaluation.seed)
-    actor.network.load_state_dict(learner.network.state_dict())
+    actor.network.load_state_dict(learner.playing.state_dict())
     actor.novelty.restart(learner.novelty, statistics)
     actor.reset(config.evaluation.seed)
     walls, positions = env.walls.clone(), [env.position.clone()]

@@ -31,7 +31,14 @@ def load(name: str) -> ModuleType:
 
 
 def test_every_example_is_tested() -> None:
-    names = {"custom_config", "disco_maze", "goal_mountain_car", "intrinsic_reward_with_ppo", "look_into_a_maze_agent"}
+    names = {
+        "custom_config",
+        "disco_maze",
+        "goal_mountain_car",
+        "intrinsic_reward_with_ppo",
+        "look_into_a_maze_agent",
+        "what_tours_earn",
+    }
     assert {path.stem for path in EXAMPLES.glob("*.py")} == names
 
 
@@ -180,3 +187,29 @@ def test_look_into_a_maze_agent(tmp_path: Path, capsys: pytest.CaptureFixture[st
             assert bool(back[time - 1, maze]) == returned
         expected = sum(0.9**time * float(reward) for time, reward in enumerate(played.reward[:, maze]))
         assert float(sums[0, maze]) == pytest.approx(expected, rel=1e-5)
+
+
+def test_what_tours_earn(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Tours are closed walks over open cells; the whole one sees everything, the one without twigs what it should."""
+    config = make_tiny_config(
+        run__folder=str(tmp_path), run__name="run", evaluation__max_steps=60, env__maze_step_cap=60
+    )
+    training = Training.start(config)
+    training.run(64, show_progress=False)
+    training.close()
+    example = load("what_tours_earn")
+    earned = example.main(tyro.cli(example.Settings, args=[str(tmp_path / "run"), "--mazes", "16"]))
+    printed = capsys.readouterr().out.splitlines()
+    assert [line.split("  ")[0] for line in printed[1:]] == list(example.TOURS)
+    # 7x7: 17 open cells, so a tour of at most 32 steps.
+    assert earned["all of it"].coverage == earned["twigs on the way back"].coverage == 1
+    assert 0 < earned["without twigs"].coverage < 1
+    assert all(tour.returned > 0 for tour in earned.values())
+
+    # A corridor of six cells from left to right, with a twig of two at the third.
+    size, cells = 9, [37, 38, 39, 40, 41, 42, 48, 57]
+    walls = [cell not in cells for cell in range(size * size)]
+    there, here, twig = [37, 38, 39, 40, 41, 42], [41, 40, 39, 38, 37], [48, 57, 48, 39]
+    assert example.tour(walls, size, 37, False, False) == there + here
+    assert example.tour(walls, size, 37, True, False) == [37, 38, 39, *twig, 40, 41, 42, *here]
+    assert example.tour(walls, size, 37, False, True) == [*there, 41, 40, 39, *twig, 38, 37]
