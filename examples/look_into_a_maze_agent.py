@@ -4,12 +4,14 @@
 
 RUN is a folder that `ngu train disco-maze-small` has left, or `ngu train disco-maze`. The agent plays as in its
 evaluations, in mazes that it has never seen, but for three times as long, so that what Q promises can be compared with
-what came. Three tables:
+what came. Four tables:
 
 - r_i by how often the cell had been visited in the episode: what makes it worth going somewhere new.
 - Q of the chosen action against the discounted return that followed. Q expects a random step now and then, which may
   end the episode, and none is taken here: a good Q is somewhat below the return. One above it cannot be true.
 - How many cells were seen, and how many steps turned back without being in a dead end.
+- How often an unvisited way was taken where there was one beside others: at forks that are met for the first time, at
+  forks that the agent comes back to, and in corridors, where the other way is to turn back.
 """
 
 from __future__ import annotations
@@ -39,7 +41,7 @@ _MOST_VISITS = 6
 
 @dataclass(frozen=True)
 class Settings:
-    """Prints three tables about a trained maze agent."""
+    """Prints four tables about a trained maze agent."""
 
     run: tyro.conf.Positional[Path]
     """A run folder."""
@@ -124,6 +126,32 @@ def turns_back(played: Played, size: int) -> Tensor:
     return (played.position[2:] == played.position[:-2]) & elsewhere & played.alive[1:]
 
 
+@dataclass(frozen=True)
+class Choices:
+    """Of the steps from one kind of cell: how many there were, and how many took an unvisited way."""
+
+    steps: int
+    took: int
+
+
+def choices(played: Played, size: int, steps: int) -> dict[str, Choices]:
+    """Where an unvisited way was open beside others: at forks, met for the first time or again, and in corridors."""
+    took: dict[str, list[bool]] = {"fork, first time": [], "fork, again": [], "corridor": []}
+    for maze in range(len(played.walls)):
+        walls, path = played.walls[maze].tolist(), played.position[:, maze].tolist()
+        visits = [0] * len(walls)
+        for time in range(int(played.alive[:steps, maze].sum())):
+            here = path[time]
+            visits[here] += 1
+            ways = [here + move for move in (-1, 1, -size, size) if not walls[here + move]]
+            unvisited = [way for way in ways if not visits[way]]
+            # At the very start all ways are unvisited.
+            if len(ways) > 1 and 0 < len(unvisited) < len(ways):
+                kind = "corridor" if len(ways) == 2 else "fork, first time" if visits[here] == 1 else "fork, again"
+                took[kind].append(path[time + 1] in unvisited)
+    return {kind: Choices(len(which), sum(which)) for kind, which in took.items()}
+
+
 def tables(config: Config, played: Played) -> Iterator[str]:
     """The lines to print."""
     steps, size = config.evaluation.max_steps, config.env.maze_size
@@ -151,6 +179,11 @@ def tables(config: Config, played: Played) -> Iterator[str]:
             f"{begin:4}-{end:4} {float(played.value[begin:end].mean()):8.1f} {float(came[begin:end].mean()):8.1f} "
             f"{float(back[begin:end].float().mean()):13.1%} {float((seen / cells).mean()):10.1%}"
         )
+
+    yield ""
+    yield "an unvisited way is open       steps   taken"
+    for kind, chosen in choices(played, size, steps).items():
+        yield f"{kind:28} {chosen.steps:7} {chosen.took / max(chosen.steps, 1):7.1%}"
 
 
 def main(settings: Settings) -> Played:

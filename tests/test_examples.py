@@ -11,6 +11,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+import torch
 import tyro
 from conftest import make_tiny_config
 
@@ -137,8 +138,6 @@ def test_ppo_takes_images(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_ppos_advantages_are_the_definition() -> None:
     """Against a loop over the definition: terminal values are 0, time limits bootstrap, nothing crosses an end."""
-    import torch
-
     example = load("intrinsic_reward_with_ppo")
     generator = torch.Generator().manual_seed(0)
     steps, envs, discount, decay = 12, 5, 0.9, 0.8
@@ -172,7 +171,8 @@ def test_look_into_a_maze_agent(tmp_path: Path, capsys: pytest.CaptureFixture[st
     example = load("look_into_a_maze_agent")
     played = example.main(tyro.cli(example.Settings, args=[str(tmp_path / "run"), "--mazes", str(mazes)]))
     printed = capsys.readouterr().out.splitlines()
-    assert float(printed[-1].split()[-1].rstrip("%")) / 100 == pytest.approx(evaluated, abs=0.001)
+    last = next(line for line in reversed(printed) if line.count("%") == 2)
+    assert float(last.split()[-1].rstrip("%")) / 100 == pytest.approx(evaluated, abs=0.001)
 
     assert played.reward.shape == (3 * steps, mazes)
     visits, back = example.visits_before(played), example.turns_back(played, size)
@@ -187,6 +187,15 @@ def test_look_into_a_maze_agent(tmp_path: Path, capsys: pytest.CaptureFixture[st
             assert bool(back[time - 1, maze]) == returned
         expected = sum(0.9**time * float(reward) for time, reward in enumerate(played.reward[:, maze]))
         assert float(sums[0, maze]) == pytest.approx(expected, rel=1e-5)
+
+    # A corridor from 37 to 41 with a way down at 39: the agent passes it by twice and takes it when it comes again.
+    walls = torch.ones(1, 81, dtype=torch.bool)
+    walls[0, [37, 38, 39, 40, 41, 48]] = False
+    path = torch.tensor([[38, 39, 40, 41, 40, 39, 38, 37, 38, 39, 48]]).T
+    alive = torch.ones(10, 1, dtype=torch.bool)
+    walk = example.Played(path, walls, torch.zeros(10, 1), torch.zeros(10, 1), alive)
+    found = {kind: (chosen.steps, chosen.took) for kind, chosen in example.choices(walk, 9, 10).items()}
+    assert found == {"fork, first time": (1, 1), "fork, again": (2, 1), "corridor": (2, 2)}
 
 
 def test_what_tours_earn(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
