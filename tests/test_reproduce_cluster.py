@@ -268,7 +268,7 @@ def test_a_cluster_without_a_machine_that_is_large_enough_is_told(
     asked.set()  # to stop before anything has begun
     outcome = Outcome()
     with Watch(2, 0, Console(file=told)) as watch:
-        on_cluster.run_on_cluster(cells, ClusterShare(nodes.address, **share), devices, outcome, watch, asked)
+        on_cluster.ClusterGrid(ClusterShare(nodes.address, **share), devices, outcome, watch, asked).run(cells)
     assert (outcome.done, outcome.failed) == ([], {})
     sentence = f"no machine of the cluster has {what} for a run; runs wait until one joins it\n"
     assert told.getvalue() == (sentence if what else "")

@@ -59,18 +59,6 @@ def cluster_of(share: ClusterShare) -> Iterator[None]:
             ray.shutdown()
 
 
-def run_on_cluster(
-    waiting: Sequence[Cell],
-    share: ClusterShare,
-    devices: Sequence[str],
-    outcome: Outcome,
-    watch: Watch,
-    asked: threading.Event,
-) -> None:
-    """Brings every cell to its steps; `cluster_of` is entered."""
-    _Grid(share, devices, outcome, watch, asked).run([_Run(cell) for cell in waiting])
-
-
 @dataclass
 class _Run:
     """A cell that is not done."""
@@ -89,7 +77,9 @@ class _Run:
     lock: int | None = None
 
 
-class _Grid:
+class ClusterGrid:
+    """Brings cells to their steps on a cluster that `cluster_of` has entered."""
+
     def __init__(
         self,
         share: ClusterShare,
@@ -105,8 +95,9 @@ class _Grid:
         self._has_gpus = self._ray.cluster_resources().get("GPU", 0) > 0
         self._runs: list[_Run] = []
 
-    def run(self, runs: list[_Run]) -> None:
-        self._runs = runs
+    def run(self, waiting: Sequence[Cell]) -> None:
+        """Returns when all are done, have failed, or were stopped."""
+        self._runs = [_Run(cell) for cell in waiting]
         self._say_if_there_is_no_room()
         told = False
         try:

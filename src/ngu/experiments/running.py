@@ -128,14 +128,14 @@ def run_cells(
     threads = max(cores() // max(processes, 1), 1)
     with ExitStack() as stack:
         if cluster is not None:
-            from ngu.experiments.on_cluster import check_runner, cluster_of, run_on_cluster
+            from ngu.experiments.on_cluster import ClusterGrid, check_runner, cluster_of
 
             check_runner(waiting)
             stack.enter_context(cluster_of(cluster))
         asked = stack.enter_context(_signals())
         watch = stack.enter_context(Watch(len(cells), len(outcome.skipped)))
         if cluster is not None:
-            run_on_cluster(waiting, cluster, devices, outcome, watch, asked)
+            ClusterGrid(cluster, devices, outcome, watch, asked).run(waiting)
         elif processes == 0:
             _run_here(waiting, devices, threads, runner, outcome, watch, asked)
         else:
