@@ -14,6 +14,7 @@ from ngu.envs import DiscoMaze
 from ngu.evaluator import Evaluator
 from ngu.networks import AgentInput
 from ngu.novelty.reward import IntrinsicReward
+from ngu.policy import Policy
 from ngu.runners.local import LocalRunner
 
 CPU = torch.device("cpu")
@@ -143,6 +144,27 @@ def test_it_plays_with_the_weights_it_is_given() -> None:
         assert results == evaluate(runner)
         lengths.append(results["eval/explore/length"])
     assert len(set(lengths)) > 1
+
+
+def test_it_plays_with_the_averaged_weights_where_there_are_any() -> None:
+    """The newest network and the average always go different ways; the façade's policy follows the average, too."""
+    runner = LocalRunner(make_tiny_config(evaluation__num_envs=32, learner__average_share=0.5), CPU)
+    plain = LocalRunner(make_tiny_config(evaluation__num_envs=32), CPU)
+    learner = runner.agent.learner
+    assert learner.average is not None
+    early = Evaluator(runner.config, learner, CPU)
+    with torch.no_grad():
+        for network, action in ((learner.network, 0), (learner.average, 3), (plain.agent.learner.network, 3)):
+            network.advantage[2].bias.copy_(100.0 * (torch.arange(4) == action))
+    results = evaluate(runner, early)
+    assert results == evaluate(runner) == evaluate(plain)
+    policy = Policy(runner.config, runner.agent.actors[0].env.spec, learner, runner.agent.actors[0].novelty)
+    observation = runner.agent.actors[0].observation
+    actions = policy.act(observation, policy.begin(len(observation)), torch.zeros(len(observation)), 0, 0.0)
+    assert actions.tolist() == [3] * len(observation)
+    with torch.no_grad():
+        learner.average.load_state_dict(learner.network.state_dict())
+    assert evaluate(runner, early) != results
 
 
 def test_held_out_mazes_are_not_those_of_training() -> None:

@@ -216,8 +216,9 @@ def test_the_next_actor_of_a_slot_is_the_same_with_other_episodes() -> None:
     assert not np.array_equal(mine["observation"], answers[0]["arrays"]["observation"])
 
 
-def test_an_evaluator_process_is_the_local_evaluator() -> None:
-    config = ray_config(2, learner__replay_ratio=4.0)
+@pytest.mark.parametrize("average_share", [0.0, 0.5])
+def test_an_evaluator_process_is_the_local_evaluator(average_share: float) -> None:
+    config = ray_config(2, learner__replay_ratio=4.0, learner__average_share=average_share)
     runner = LocalRunner(with_overrides(config, {"run.runner": "local", "env.groups": 1}), CPU)
     try:
         while runner.learner.updates < 10:
@@ -228,7 +229,8 @@ def test_an_evaluator_process_is_the_local_evaluator() -> None:
         process = EvaluatorProcess(to_dict(config))
         # What it did before does not matter.
         process.evaluate(weights_of(make_learner(config, runner.spec, CPU)), {"distance": (3.0, 2.0)})
-        assert process.evaluate(weights_of(runner.learner), running_of(runner.novelty)) == expected
+        weights = weights_of(runner.learner, playing=True)
+        assert process.evaluate(weights, running_of(runner.novelty)) == expected
     finally:
         runner.close()
 
