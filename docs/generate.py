@@ -11,12 +11,12 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from ngu.config import Config
 from ngu.envs.atari_games import ATARI_GAMES
 from ngu.experiments.catalogue import EXPERIMENTS
-from ngu.experiments.claims import CLAIMS, Claim
+from ngu.experiments.claims import CLAIMS, Claim, Verdict
 from ngu.experiments.collecting import read_collected
 from ngu.experiments.listing import HEAD, entries, sources
 from ngu.experiments.plan import Plan
@@ -189,8 +189,11 @@ def experiments_sections() -> str:
 def claims_summary() -> str:
     """How many claims have which verdict."""
     verdicts = [claim.verdict for claim in CLAIMS]
-    counts = ", ".join(f"{verdicts.count(verdict)} {verdict}" for verdict in dict.fromkeys(verdicts))
-    return f"Of {len(CLAIMS)} claims: {counts}."
+    counts = {verdict: verdicts.count(verdict) for verdict in get_args(Verdict) if verdict in verdicts}
+    told = (
+        f"{count} {verdict.replace('holds', 'hold') if count > 1 else verdict}" for verdict, count in counts.items()
+    )
+    return f"Of {len(CLAIMS)} claims: {', '.join(told)}."
 
 
 def claims_table() -> str:

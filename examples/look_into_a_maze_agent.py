@@ -47,6 +47,8 @@ class Settings:
     """A run folder."""
     mazes: int = 256
     """How many are played."""
+    newest: bool = False
+    """Play with the newest weights, although the run keeps averaged ones for playing."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +68,7 @@ class Played:
 
 
 @torch.no_grad()
-def play(folder: RunFolder, mazes: int) -> tuple[Config, Played]:
+def play(folder: RunFolder, mazes: int, newest: bool = False) -> tuple[Config, Played]:
     """Lets a run's agent play three times as long as in its evaluations."""
     config, device = folder.config, torch.device("cpu")
     state = load_newest(folder.checkpoints, without=("replay",)).state
@@ -81,7 +83,7 @@ def play(folder: RunFolder, mazes: int) -> tuple[Config, Played]:
     env = actor.env
     assert isinstance(env, DiscoMaze)
     actor.generator.manual_seed(config.evaluation.seed)
-    actor.network.load_state_dict(learner.playing.state_dict())
+    actor.network.load_state_dict((learner.network if newest else learner.playing).state_dict())
     actor.novelty.restart(learner.novelty, statistics)
     actor.reset(config.evaluation.seed)
     walls, positions = env.walls.clone(), [env.position.clone()]
@@ -188,7 +190,7 @@ def tables(config: Config, played: Played) -> Iterator[str]:
 
 def main(settings: Settings) -> Played:
     """Prints the tables, and returns what they were made from."""
-    config, played = play(RunFolder.open(settings.run), settings.mazes)
+    config, played = play(RunFolder.open(settings.run), settings.mazes, settings.newest)
     for line in tables(config, played):
         print(line)
     return played

@@ -26,8 +26,10 @@ from torch import Tensor
 
 from ngu.agent import load_policy
 from ngu.checkpoint import load_newest
+from ngu.config import Config
 from ngu.envs.disco_maze import DiscoMaze
 from ngu.envs.make import make_environment
+from ngu.learner import Learner
 from ngu.novelty.reward import IntrinsicReward
 from ngu.run_folder import RunFolder
 
@@ -78,14 +80,12 @@ def tour(walls: list[bool], size: int, start: int, forth: bool, back: bool) -> l
 
 
 @torch.no_grad()
-def earn(folder: RunFolder, mazes: int, forth: bool, back: bool) -> Earned:
+def earn(config: Config, learner: Learner, statistics: IntrinsicReward, mazes: int, forth: bool, back: bool) -> Earned:
     """Walks a tour for as many steps as an evaluation has; one that ends sooner begins again."""
-    device, steps = torch.device("cpu"), folder.config.evaluation.max_steps
-    config = dataclasses.replace(folder.config, env=dataclasses.replace(folder.config.env, maze_step_cap=steps + 1))
+    device, steps = learner.device, config.evaluation.max_steps
+    config = dataclasses.replace(config, env=dataclasses.replace(config.env, maze_step_cap=steps + 1))
     env = make_environment(config, mazes, device)
     assert isinstance(env, DiscoMaze)
-    state = load_newest(folder.checkpoints, without=("replay",)).state
-    learner, statistics = load_policy(folder.config, make_environment(folder.config, 1, device), state, device)
     novelty = IntrinsicReward(env.spec, mazes, config.novelty, device, model=learner.novelty)
     novelty.restart(learner.novelty, statistics)
     step = env.reset(config.evaluation.seed)
@@ -110,11 +110,14 @@ def _next(path: list[int], time: int) -> int:
 
 def main(settings: Settings) -> dict[str, Earned]:
     """Prints the table, and returns it."""
-    folder = RunFolder.open(settings.run)
-    print(f"tour                    coverage after {folder.config.evaluation.max_steps} steps   return")
+    folder, device = RunFolder.open(settings.run), torch.device("cpu")
+    config = folder.config
+    state = load_newest(folder.checkpoints, without=("replay",)).state
+    learner, statistics = load_policy(config, make_environment(config, 1, device), state, device)
+    print(f"tour                    coverage after {config.evaluation.max_steps} steps   return")
     earned = {}
     for name, (forth, back) in TOURS.items():
-        earned[name] = earn(folder, settings.mazes, forth, back)
+        earned[name] = earn(config, learner, statistics, settings.mazes, forth, back)
         print(f"{name:22} {earned[name].coverage:24.1%} {earned[name].returned:8.2f}")
     return earned
 

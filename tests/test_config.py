@@ -128,6 +128,8 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"learner.batch_size": 0}, "batch_size"),
     ({"learner.replay_ratio": 0.0}, "replay_ratio"),
     ({"learner.adam_beta1": 1.0}, "adam_beta1"),
+    ({"learner.average_share": 1.0}, "a share below 1"),
+    ({"learner.average_share": -0.1}, "a share below 1"),
     ({"learner.rate_steps": (10, 20)}, "as many of both"),
     ({"learner.rate_steps": (20, 10), "learner.rate_factors": (1.0, 1.0)}, "rising numbers"),
     ({"learner.rate_steps": (10, 10), "learner.rate_factors": (1.0, 1.0)}, "rising numbers"),

@@ -241,11 +241,12 @@ def test_a_run_learns_to_predict_one_batch_in_every_precision(precision: str, mo
 @pytest.mark.parametrize("precision", ["fp32", "fp16"])
 def test_a_resumed_run_goes_on_as_one_that_was_not_stopped(precision: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Mazes and generators are equal, weights close: some of the GPU's kernels add in no fixed order."""
-    runner = make_runner(graphs=True, monkeypatch=monkeypatch, run__precision=precision)
+    settings = {"run__precision": precision, "learner__average_share": 0.3}
+    runner = make_runner(graphs=True, monkeypatch=monkeypatch, **settings)
     while runner.agent.learner.updates < 10:
         runner.advance()
     state = {name: clone(part) for name, part in runner.state_dict().items()}
-    other = make_runner(graphs=True, monkeypatch=monkeypatch, run__precision=precision)
+    other = make_runner(graphs=True, monkeypatch=monkeypatch, **settings)
     other.load_state_dict(state)
     assert_close(runner.state_dict(), other.state_dict(), 0.0)
     for _ in range(8):

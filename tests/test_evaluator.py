@@ -158,6 +158,8 @@ def test_it_plays_with_the_averaged_weights_where_there_are_any() -> None:
             network.advantage[2].bias.copy_(100.0 * (torch.arange(4) == action))
     results = evaluate(runner, early)
     assert results == evaluate(runner) == evaluate(plain)
+    fresh = Evaluator(runner.config, learner, CPU).actor.network
+    assert torch.equal(fresh.advantage[2].bias, learner.average.advantage[2].bias)
     policy = Policy(runner.config, runner.agent.actors[0].env.spec, learner, runner.agent.actors[0].novelty)
     observation = runner.agent.actors[0].observation
     actions = policy.act(observation, policy.begin(len(observation)), torch.zeros(len(observation)), 0, 0.0)

@@ -45,6 +45,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "random-coin": {"env__name": "random-coin", "env__coin_size": 5, "env__coin_step_cap": 12},
     "random-projection": {"novelty__controllable_states": "random"},
     "burn-in": {"replay__burn_in": 2},
+    "average": {"learner__average_share": 0.3},
 }
 
 
@@ -56,6 +57,14 @@ def test_the_same_seed_gives_the_same_bytes(name: str) -> None:
     assert one.agent.learner.updates > 3
     assert not difference(one.state_dict(), other.state_dict())
     assert one.pop_statistics() == other.pop_statistics()
+
+
+def test_an_average_changes_nothing_else() -> None:
+    """Actors collect with the newest weights, and learning does not see the average."""
+    plain, averaged = (advance(make_runner(learner__average_share=share), 70).state_dict() for share in (0.0, 0.3))
+    average = averaged["learner"].pop("average")
+    assert difference(average, averaged["learner"]["network"])
+    assert not difference(plain, averaged)
 
 
 def test_another_seed_gives_another_run() -> None:

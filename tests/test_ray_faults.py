@@ -26,6 +26,7 @@ from worker_checks import gone
 
 from ngu.config_reading import with_overrides
 from ngu.errors import UserError
+from ngu.evaluator import Evaluator
 from ngu.runners.cluster import connect, load_ray
 from ngu.runners.ray import RayRunner
 from ngu.training import Training
@@ -143,6 +144,24 @@ def test_a_killed_evaluator_is_replaced_and_the_evaluation_comes(make: Callable[
     assert runner.cluster_metrics()["ray/skipped_evaluations"] == 3
     assert runner.restarts == 0
     assert runner.finished_evaluations(wait=True) == []
+
+
+def test_the_evaluator_is_given_the_averaged_weights(make: Callable[..., RayRunner]) -> None:
+    """The newest network always goes one way, the average another."""
+    runner = make(1, evaluation__num_envs=64, learner__average_share=0.5)
+    assert runner.learner.average is not None
+    with torch.no_grad():
+        for network, action in ((runner.learner.network, 0), (runner.learner.average, 3)):
+            network.advantage[2].bias.copy_(100.0 * (torch.arange(4) == action))
+    local = Evaluator(runner.config, runner.learner, torch.device("cpu"))
+    expected = local.evaluate(runner.learner, runner.novelty)
+    runner.learner.average.load_state_dict(runner.learner.network.state_dict())
+    assert local.evaluate(runner.learner, runner.novelty) != expected
+    with torch.no_grad():
+        runner.learner.average.advantage[2].bias.copy_(100.0 * (torch.arange(4) == 3))
+    runner.begin_evaluation()
+    ((_, values),) = runner.finished_evaluations(wait=True)
+    assert values == expected
 
 
 def test_an_evaluator_without_room_takes_that_of_the_actors_in_the_end(make: Callable[..., RayRunner]) -> None:

@@ -131,7 +131,7 @@ class Pupil:
 
 
 def weights_of(teacher: Teacher, playing: bool = False) -> dict[str, dict[str, Tensor]]:
-    """The weights that a `Pupil` takes over, on the CPU: to collect experience with, or to be `playing` with."""
+    """The weights that a `Pupil` takes over, on the CPU: for collecting or, if `playing`, for evaluating."""
     network = teacher.playing if playing else teacher.network
     parts = {"network": network.state_dict(), "novelty": teacher.novelty.state_dict()}
     return {part: {name: value.cpu() for name, value in state.items()} for part, state in parts.items()}

@@ -347,7 +347,7 @@ class LearnerConfig:
     target_period: int = 100
     """Updates between copies of the online network to the target network."""
     average_share: float = 0.0
-    """Evaluations and players use weights averaged over about the last so much of all updates; 0: the newest."""
+    """Evaluations and players use an exponential average of weights, with this share of updates as memory; 0: none."""
     retrace_lambda: float = 0.97
     """lambda of Retrace."""
     target_epsilon: float = 0.01
@@ -371,7 +371,7 @@ class LearnerConfig:
             )
         _require(
             0 <= self.average_share < 1,
-            f"learner.average_share is {self.average_share}; set it to 0, for no average, or up to but not 1.",
+            f"learner.average_share is {self.average_share}; set it to 0 (no average) or to a share below 1.",
         )
         for name in ("adam_beta1", "adam_beta2"):
             _require(0 <= getattr(self, name) < 1, f"learner.{name} is {getattr(self, name)}; set it in [0, 1).")

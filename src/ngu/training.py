@@ -300,7 +300,7 @@ def _number(value: float) -> str:
 
 
 def _networks(state: dict[str, Any]) -> dict[str, Any]:
-    return {name: state[name] for name in ("network", "novelty") if name in state}
+    return {name: state[name] for name in ("network", "target", "average", "novelty") if name in state}
 
 
 def _crossed(period: int, before: int, after: int) -> bool:
