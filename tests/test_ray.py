@@ -87,8 +87,11 @@ def test_a_run_whose_counters_add_up() -> None:
             "eval/explore/length/episode_2" in line for line in training.history if "eval/explore/length" in line
         )
 
-        assert {line["step"] for line in training.history if "eval/explore/return" in line} >= {0, steps}
-        last = training.history[-2]
+        evaluated = [line["step"] for line in training.history if "eval/explore/return" in line]
+        assert len(evaluated) == len(set(evaluated))
+        assert {0, steps} <= set(evaluated)
+        # Evaluations come in when they are done, so how many lines follow the last of these is the machine's matter.
+        last = [line for line in training.history if "ray/actors" in line][-1]
         assert (last["ray/actors"], last["ray/actor_restarts"], last["ray/refused_chunks"]) == (3, 0, 0)
         trained = runner.learner.updates * config.learner.batch_size * config.replay.trace_length
         assert last["ray/samples_per_insert"] == trained / steps

@@ -139,9 +139,10 @@ class Training:
                 if progress:
                     progress.note(note)
             self.notes.clear()
+            evaluated: int | None = None
             if runner.steps == 0 and self.config.evaluation.period:
                 self._evaluate(writer, progress, outcome)
-            evaluated = runner.steps
+                evaluated = 0
             while runner.steps < total and not self._stop.is_set():
                 before = runner.steps
                 self._advance(progress)
@@ -162,7 +163,7 @@ class Training:
             outcome.steps, outcome.interrupted = runner.steps, self._stop.is_set()
             if not outcome.interrupted:
                 self._log(writer, progress)
-                if evaluated != runner.steps or not outcome.evaluation:
+                if evaluated != runner.steps:
                     self._evaluate(writer, progress, outcome)
                 self._tell_finished(writer, progress, outcome, wait=True)
         return outcome
