@@ -118,7 +118,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"network.lstm_size": 0}, "network.lstm_size"),
     ({"network.kernels": (3, 3, 3)}, "same length"),
     ({"replay.period": 21}, "longer than replay.trace_length"),
-    ({"replay.burn_in": 20}, "burn_in"),
+    ({"replay.burn_in": 7}, "burn_in"),
     ({"replay.capacity": 100}, "raise the capacity"),
     ({"replay.trace_length": 10_000}, "raise the capacity"),
     ({"replay.min_sequences": 10**9}, "min_sequences"),

@@ -19,7 +19,7 @@ from ngu.graphs import Graphed
 from ngu.learner import Learner
 from ngu.metrics import read_metrics
 from ngu.networks import AgentInput, RecurrentState
-from ngu.replay import Batch
+from ngu.replay import Batch, BurnIn
 from ngu.runners.local import LocalRunner
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
@@ -171,8 +171,12 @@ def on(device: torch.device, batch: Batch) -> Batch:
     def move(holder: Any) -> dict[str, torch.Tensor]:
         return {name: value.clone().to(device) for name, value in vars(holder).items() if torch.is_tensor(value)}
 
-    inputs, state = AgentInput(**move(batch.inputs)), RecurrentState(**move(batch.state))
-    return Batch(inputs=inputs, state=state, **move(batch))
+    def seen(holder: Batch | BurnIn) -> dict[str, Any]:
+        return {"inputs": AgentInput(**move(holder.inputs)), "state": RecurrentState(**move(holder.state))}
+
+    before = batch.burn_in
+    burn_in = None if before is None else BurnIn(**seen(before), **move(before))
+    return Batch(**seen(batch), **move(batch), burn_in=burn_in)
 
 
 def learned(device: torch.device, batch: Batch, updates: int, **overrides: Any) -> Learner:
@@ -191,12 +195,16 @@ def weights(learner: Learner) -> dict[str, Any]:
     }
 
 
-def test_recorded_updates_equal_plain_ones_and_those_of_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("burn_in", [0, 4])
+def test_recorded_updates_equal_plain_ones_and_those_of_the_cpu(burn_in: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """The same batch twelve times: with graphs, without, and on the CPU."""
-    runner = make_runner(graphs=False, monkeypatch=monkeypatch, replay__min_sequences=190)
+    runner = make_runner(
+        graphs=False, monkeypatch=monkeypatch, replay__min_sequences=190, replay__period=4, replay__burn_in=burn_in
+    )
     for _ in range(60):
         runner.advance()
     batch = runner.agent.replay.sample(8)
+    assert batch.burn_in is None if burn_in == 0 else batch.burn_in is not None and batch.burn_in.exists.any()
     torch.backends.cudnn.allow_tf32, before = False, torch.backends.cudnn.allow_tf32
     try:
         settings = {"mixture__num_mixtures": 1, "learner__learning_rate": 1e-3}

@@ -18,7 +18,7 @@ CPU = torch.device("cpu")
 
 
 def make_replay() -> SequenceReplay:
-    return Agent.create(make_tiny_config(), CPU).replay
+    return Agent.create(make_tiny_config(replay__period=4, replay__burn_in=4), CPU).replay
 
 
 def random_row(generator: torch.Generator, *, first: bool, ended: bool) -> tuple[Row, RecurrentState]:
@@ -76,6 +76,10 @@ def test_batches_come_into_the_same_tensors_and_priorities_go_back() -> None:
     assert torch.equal(held.inputs.observation, expected.inputs.observation)
     assert torch.equal(held.state.hidden, expected.state.hidden)
     assert torch.equal(held.place, expected.place)
+    assert held.burn_in is not None
+    assert expected.burn_in is not None
+    assert torch.equal(held.burn_in.inputs.observation, expected.burn_in.inputs.observation)
+    assert held.burn_in.exists.any()
     priority = torch.linspace(5.0, 9.0, 8)
     carrier.update_priorities(priority)
     twin.update_priorities(expected, priority)

@@ -15,10 +15,11 @@ from oracles import clone, difference, epsilon_greedy_policy, transformed_retrac
 
 from ngu.config import Config, LearnerConfig
 from ngu.envs.protocol import EnvironmentSpec
-from ngu.learner import Learner, last_transitions, learning_rate, sequence_priority
+from ngu.learner import Learner, last_transitions, learning_rate, renewed_state, sequence_priority
 from ngu.mixture import betas, discounts
-from ngu.networks import AgentInput, RecurrentState
-from ngu.replay import Batch
+from ngu.networks import AgentInput, QNetwork, RecurrentState
+from ngu.replay import Batch, BurnIn
+from ngu.runners.local import LocalRunner
 
 SPEC = EnvironmentSpec((4,), torch.float32, 3)
 CPU = torch.device("cpu")
@@ -69,6 +70,25 @@ def make_batch(config: Config, batch: int = 6, seed: int = 0, lengths: list[int]
     )
 
 
+@torch.no_grad()
+def state_by_steps(network: QNetwork, batch: Batch) -> RecurrentState:
+    """What a network remembers before the sequences of a batch, one burn-in step and one sequence after the other."""
+    hidden, cell = batch.state.hidden.clone(), batch.state.cell.clone()
+    before = batch.burn_in
+    if before is not None:
+        for b in before.exists.nonzero().flatten().tolist():
+            state = RecurrentState(before.state.hidden[b : b + 1], before.state.cell[b : b + 1])
+            for t in range(len(before.inputs.observation)):
+                at = (t, slice(b, b + 1))
+                seen = AgentInput(
+                    before.inputs.observation[at], before.inputs.previous_action[at], before.inputs.extrinsic[at],
+                    before.inputs.intrinsic[at], before.inputs.mixture[b : b + 1],
+                )  # fmt: skip
+                _, state = network.step(seen, state)
+            hidden[b], cell[b] = state.hidden[0], state.cell[0]
+    return RecurrentState(hidden, cell)
+
+
 class Twin:
     """The update of the Q-network once more: targets and priorities by loops, the gradient by autograd and Adam."""
 
@@ -78,8 +98,8 @@ class Twin:
         beta = np.array(betas(n, config.mixture.beta))[batch.inputs.mixture.numpy()]
         gamma = np.array(discounts(n, config.mixture.discount_max, config.mixture.discount_min))
         network = copy.deepcopy(learner.network)
-        q, _ = network.unroll(batch.inputs, batch.state)
-        q_target, _ = learner.target.unroll(batch.inputs, batch.state)
+        q, _ = network.unroll(batch.inputs, state_by_steps(network, batch))
+        q_target, _ = learner.target.unroll(batch.inputs, state_by_steps(learner.target, batch))
         targets = transformed_retrace(
             q_target=q_target.detach().double().numpy(),
             policy=np.apply_along_axis(
@@ -98,12 +118,12 @@ class Twin:
         self.priority = []
         for b, length in enumerate(batch.length.tolist()):
             errors = []
-            for t in range(config.replay.burn_in, length):
+            for t in range(length):
                 taken = q[t, b, batch.action[t, b]]
                 total = total + batch.weight[b] * (taken - float(targets[t, b])) ** 2
                 errors.append(abs(targets[t, b] - taken.item()))
             share = config.replay.priority_max_share
-            self.priority.append(share * max(errors) + (1 - share) * float(np.mean(errors)) if errors else 0.0)
+            self.priority.append(share * max(errors) + (1 - share) * float(np.mean(errors)))
         loss = total
         adam = torch.optim.Adam(network.parameters(), lr=config.learner.learning_rate, eps=config.learner.adam_epsilon)
         loss.backward()
@@ -134,14 +154,45 @@ def test_an_update_equals_its_twin(seed: int, mixtures: int, transform: str, tra
         assert torch.allclose(weight, twin.weights[name], atol=2e-5), name
 
 
-def test_burn_in_steps_are_not_trained_but_carry_the_state() -> None:
-    """Their errors count neither in the loss nor in the priority. The gradient ends where the burn-in does."""
-    config = make_tiny_config(replay__burn_in=3)
+def test_burn_in_steps_are_not_trained_but_renew_the_state() -> None:
+    """Each network goes through them itself; their errors do not count, and no gradient comes from them."""
+    config = make_tiny_config(replay__period=5, replay__burn_in=5)
     learner, batch = make_learner(config), make_batch(config, lengths=[8, 5, 4, 3, 1, 8])
+    before = make_batch(config, seed=1)
+    inputs = AgentInput(
+        before.inputs.observation[:5], before.inputs.previous_action[:5], before.inputs.extrinsic[:5],
+        before.inputs.intrinsic[:5], batch.inputs.mixture,
+    )  # fmt: skip
+    plain = Twin(learner, batch)
+    batch.burn_in = BurnIn(inputs, before.state, torch.tensor([True, False, True, True, True, False]))
     twin = Twin(learner, batch)
+    same = [mine == pytest.approx(theirs) for mine, theirs in zip(twin.priority, plain.priority, strict=True)]
+    assert same == [False, True, False, False, False, True]
     update = learner.update(batch, 0)
     assert update.priority.numpy() == pytest.approx(twin.priority, rel=1e-3, abs=1e-4)
     assert learner.pop_statistics()["loss/retrace"] == pytest.approx(twin.loss, rel=1e-3)
+    for name, weight in learner.network.state_dict().items():
+        assert torch.allclose(weight, twin.weights[name], atol=2e-5), name
+
+
+def test_burning_in_with_the_weights_that_acted_gives_the_state_that_they_stored() -> None:
+    """Of a run that has not learned yet, so that nothing is stale."""
+    config = make_tiny_config(
+        env__name="deep-sea", env__sea_size=30, replay__period=5, replay__burn_in=5, replay__min_sequences=300,
+        evaluation__marks=(), evaluation__max_steps=30, mixture__num_mixtures=2,
+    )  # fmt: skip
+    runner = LocalRunner(config, torch.device("cpu"))
+    for _ in range(70):
+        runner.advance()
+    assert runner.agent.learner.updates == 0
+    batch = runner.agent.replay.sample(20)
+    assert batch.burn_in is not None
+    assert 5 < int(batch.burn_in.exists.sum()) < 20
+    renewed = renewed_state(runner.agent.learner.network, batch.state, batch.burn_in)
+    inside = batch.burn_in.exists
+    assert batch.state.hidden[inside].abs().max() > 0.01
+    assert torch.allclose(renewed.hidden, batch.state.hidden, atol=1e-5)
+    assert torch.allclose(renewed.cell, batch.state.cell, atol=1e-5)
 
 
 # ------------------------------------------------------------------------------------------- by hand

@@ -44,7 +44,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "no-extrinsic": {"env__name": "deep-sea", "env__sea_size": 6, "mixture__extrinsic": False},
     "random-coin": {"env__name": "random-coin", "env__coin_size": 5, "env__coin_step_cap": 12},
     "random-projection": {"novelty__controllable_states": "random"},
-    "burn-in": {"replay__burn_in": 2},
+    "burn-in": {"replay__period": 4, "replay__burn_in": 4},
     "average": {"learner__average_share": 0.3},
 }
 

@@ -117,6 +117,30 @@ def check_contents(batch: Batch, writer: Writer) -> None:
         assert batch.terminated[:length, column].tolist() == [row["terminated"] for row in rows[1:]]
         assert batch.state.hidden[column].tolist() == seen("hidden")[0]
         assert batch.state.cell[column].tolist() == seen("cell")[0]
+        if replay.config.burn_in:
+            check_burn_in(batch, column, key, writer)
+
+
+def check_burn_in(batch: Batch, column: int, key: tuple[int, int], writer: Writer) -> None:
+    """What came before a sequence of the batch in its episode, if it is still there."""
+    replay, burn_in = writer.replay, batch.burn_in
+    assert burn_in is not None
+    (stream, first), steps = key, replay.config.burn_in
+    rows = writer.twin.rows[stream]
+    exists = not rows[first]["first"] and first - steps >= len(rows) - replay.slots
+    assert burn_in.exists[column].item() == exists
+    assert burn_in.inputs.mixture[column].item() == stream % 2
+    if exists:
+        before = rows[first - steps : first]
+        for name, values in (
+            ("observation", burn_in.inputs.observation),
+            ("action", burn_in.inputs.previous_action),
+            ("extrinsic", burn_in.inputs.extrinsic),
+            ("intrinsic", burn_in.inputs.intrinsic),
+        ):
+            assert values[:, column].tolist() == np.float32([row[name] for row in before]).tolist()
+        assert burn_in.state.hidden[column].tolist() == np.float32(before[0]["hidden"]).tolist()
+        assert burn_in.state.cell[column].tolist() == np.float32(before[0]["cell"]).tolist()
 
 
 episodes = st.lists(st.tuples(st.integers(1, 14), st.booleans()), min_size=1, max_size=5)
@@ -128,7 +152,7 @@ def worlds(draw: st.DrawFn) -> Writer:
     period = draw(st.integers(1, trace))
     slots = draw(st.integers(2 * (trace + 1), 2 * (trace + 1) + 8))
     script = draw(st.lists(episodes, min_size=1, max_size=3))
-    replay = make_replay(len(script), slots, trace, period)
+    replay = make_replay(len(script), slots, trace, period, burn_in=draw(st.sampled_from([0, period])))
     return Writer(replay, script, joined_late=draw(st.booleans()))
 
 
@@ -157,6 +181,23 @@ def test_sequences_of_the_papers_shape() -> None:
     writer = Writer(make_replay(1, 400, 80, 40), [[(170, True)]])
     writer.write(171)
     assert held(writer.replay) == {(0, 0): 80, (0, 40): 80, (0, 80): 80, (0, 120): 50}
+
+
+def test_sequences_burn_in_with_the_period_before_them() -> None:
+    """Starts at 0, 40, 80 and 120: all but the first have something before them, until it is overwritten."""
+    writer = Writer(make_replay(1, 200, 80, 40, burn_in=40), [[(170, True), (100, True)]])
+    writer.write(171)
+    batch = writer.replay.sample(4)
+    assert batch.burn_in is not None
+    burnt_in = dict(zip(sequences_in(batch, 1), batch.burn_in.exists.tolist(), strict=True))
+    assert burnt_in == {(0, 0): False, (0, 40): True, (0, 80): True, (0, 120): True}
+    check_contents(batch, writer)
+    writer.write(60)  # rows 0 to 30 are gone
+    batch = writer.replay.sample(3)
+    assert batch.burn_in is not None
+    burnt_in = dict(zip(sequences_in(batch, 1), batch.burn_in.exists.tolist(), strict=True))
+    assert burnt_in == {(0, 40): False, (0, 80): True, (0, 120): True}
+    check_contents(batch, writer)
 
 
 def test_episodes_of_one_step_are_kept() -> None:

@@ -285,7 +285,7 @@ class ReplayConfig:
     period: int = 20
     """Transitions between the starts of successive sequences of an episode."""
     burn_in: int = 0
-    """First steps of a sequence that only warm up the recurrent state; the paper trains all."""
+    """Steps before a sequence that renew its recurrent state and are not trained; 0 (the paper's), or `period`."""
     priority_exponent: float = 0.9
     """Sequences are drawn with probability proportional to priority to this power."""
     importance_exponent: float = 0.6
@@ -308,8 +308,9 @@ class ReplayConfig:
             "be lost between sequences; set the period to the trace length or less.",
         )
         _require(
-            0 <= self.burn_in < self.trace_length,
-            f"replay.burn_in ({self.burn_in}) must leave steps to train in a trace of {self.trace_length}.",
+            self.burn_in in (0, self.period),
+            f"replay.burn_in is {self.burn_in}; set it to 0, or to replay.period ({self.period}): recurrent states are "
+            "stored at every so many steps.",
         )
         for name in ("priority_exponent", "importance_exponent", "priority_max_share"):
             _require(

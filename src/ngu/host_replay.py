@@ -81,7 +81,11 @@ def _each(function: Callable[[Tensor], Tensor], record: Record) -> Record:
     changed: dict[str, Any] = {}
     for entry in dataclasses.fields(record):  # type: ignore[arg-type]
         value = getattr(record, entry.name)
-        changed[entry.name] = function(value) if isinstance(value, Tensor) else _each(function, value)
+        if isinstance(value, Tensor):
+            value = function(value)
+        elif value is not None:
+            value = _each(function, value)
+        changed[entry.name] = value
     return type(record)(**changed)
 
 
@@ -90,7 +94,7 @@ def _copy_each(source: Record, target: Record) -> None:
         value, place = getattr(source, entry.name), getattr(target, entry.name)
         if isinstance(value, Tensor):
             place.copy_(value, non_blocking=True)
-        else:
+        elif value is not None:
             _copy_each(value, place)
 
 

@@ -23,7 +23,7 @@ from ngu.novelty.model import NoveltyModel, NoveltyReport, NoveltyTrainer
 from ngu.optimiser import GuardedAdam
 from ngu.precision import autocast
 from ngu.randomness import restore_generator
-from ngu.replay import Batch, sequence_priority
+from ngu.replay import Batch, BurnIn, sequence_priority
 from ngu.retrace import ValueTransform, epsilon_greedy, retrace_targets
 
 
@@ -70,7 +70,6 @@ def retrace_loss(
     intrinsic: Tensor,
     terminated: Tensor,
     valid: Tensor,
-    trained: Tensor,
     weight: Tensor,
     beta: Tensor,
     discount: Tensor,
@@ -82,11 +81,11 @@ def retrace_loss(
 
     The reward of policy i is r_e + beta_i r_i. The target policy is epsilon-greedy with respect to the online network,
     its values come from the target network. Squared errors are weighed by their sequence's importance and summed over
-    the steps that are trained and over the batch (see `GuardedAdam` for why they are not averaged).
+    the valid steps and over the batch (see `GuardedAdam` for why they are not averaged).
 
     Args:
         q, q_target: [T+1, B, A]
-        action, behaviour, extrinsic, intrinsic, terminated, valid, trained: [T, B]
+        action, behaviour, extrinsic, intrinsic, terminated, valid: [T, B]
         weight, beta, discount: [B]
     """
     target = retrace_targets(
@@ -101,31 +100,28 @@ def retrace_loss(
         transform=transform,
     )
     taken = q[:-1].gather(-1, action.unsqueeze(-1)).squeeze(-1)
-    td_error = torch.where(trained, target - taken, 0.0)
+    td_error = torch.where(valid, target - taken, 0.0)
     loss = (td_error.square() * weight).sum()
     return loss, td_error.detach()
 
 
 @fusable
-def _summarise(
-    q: Tensor, action: Tensor, td_error: Tensor, trained: Tensor, valid: Tensor, max_share: float
-) -> tuple[Tensor, Tensor]:
-    """New priorities [B]; the means of Q and |TD error| over the trained steps, and the share that is no padding."""
-    count = trained.sum().clamp_min(1)
+def _summarise(q: Tensor, action: Tensor, td_error: Tensor, valid: Tensor, max_share: float) -> tuple[Tensor, Tensor]:
+    """New priorities [B]; the means of Q and |TD error| over the valid steps, and the share that is no padding."""
+    count = valid.sum().clamp_min(1)
     taken = q[:-1].gather(-1, action.unsqueeze(-1)).squeeze(-1)
-    means = [torch.where(trained, taken, 0.0).sum() / count, td_error.abs().sum() / count, valid.float().mean()]
-    return sequence_priority(td_error, trained, max_share), torch.stack(means)
+    means = [torch.where(valid, taken, 0.0).sum() / count, td_error.abs().sum() / count, valid.float().mean()]
+    return sequence_priority(td_error, valid, max_share), torch.stack(means)
 
 
-def _scaled_sequence(observation: Tensor, fold: int) -> Tensor:
-    """[T, B, ...] scaled for the networks, once for both of them."""
-    flat = scaled_observation(observation.flatten(0, 1), fold)
-    return torch.unflatten(flat, 0, observation.shape[:2])
-
-
-def _time_of(values: Tensor) -> Tensor:
-    """[T, 1] time indices of [T, B]."""
-    return torch.arange(len(values), device=values.device).unsqueeze(1)
+@torch.no_grad()
+def renewed_state(network: QNetwork, stored: RecurrentState, burn_in: BurnIn | None) -> RecurrentState:
+    """The state [B, H] that a network itself has before a sequence, where there is something to burn in with."""
+    if burn_in is None:
+        return stored
+    own = network.state_after(burn_in.inputs, burn_in.state)
+    exists = burn_in.exists.unsqueeze(1)
+    return RecurrentState(torch.where(exists, own.hidden, stored.hidden), torch.where(exists, own.cell, stored.cell))
 
 
 class Learner:
@@ -200,42 +196,33 @@ class Learner:
             report = self._train_novelty(batch)
         mixture = self._trained_mixture(batch.inputs.mixture)
         with autocast(self.device, self.precision):
-            observation = _scaled_sequence(batch.inputs.observation, self.network.torso.fold)
-            inputs = replace(batch.inputs, mixture=mixture, observation=observation)
+            inputs = self._shared_inputs(batch.inputs, mixture)
+            burn_in = batch.burn_in
+            if burn_in is not None:
+                burn_in = replace(burn_in, inputs=self._shared_inputs(burn_in.inputs, mixture))
             with self._target_branch.fork(), torch.no_grad():
-                q_target = self._values(self.target, inputs, batch.state)
-            q = self._values(self.network, inputs, batch.state)
+                q_target = self.target.unroll(inputs, renewed_state(self.target, batch.state, burn_in))[0]
+            q = self.network.unroll(inputs, renewed_state(self.network, batch.state, burn_in))[0]
         self._target_branch.join()
-        trained = batch.valid & (_time_of(batch.valid) >= self.config.replay.burn_in)
         settings = self.config.learner
         loss, td_error = retrace_loss(
             q, q_target, batch.action, batch.behaviour, batch.extrinsic, batch.intrinsic, batch.terminated, batch.valid,
-            trained, batch.weight, self.mixture.beta[mixture], self.mixture.discount[mixture], settings.target_epsilon,
+            batch.weight, self.mixture.beta[mixture], self.mixture.discount[mixture], settings.target_epsilon,
             settings.retrace_lambda, self.transform,
         )  # fmt: skip
         step = self.optimiser.step(loss)
         priority, summary = _summarise(
-            q.detach(), batch.action, td_error, trained, batch.valid, self.config.replay.priority_max_share
+            q.detach(), batch.action, td_error, batch.valid, self.config.replay.priority_max_share
         )
         self._novelty_branch.join()
         self._count(loss.detach(), step.grad_norm, step.refused, summary, report)
         return Update(torch.where(step.applied, priority, torch.nan), step.applied)
 
-    def _values(self, network: QNetwork, inputs: AgentInput, state: RecurrentState) -> Tensor:
-        """[T+1, B, A]; the burn-in steps only move the recurrent state, and carry no gradient."""
-        burn_in = self.config.replay.burn_in
-        if burn_in == 0:
-            return network.unroll(inputs, state)[0]
-        before, after = (
-            AgentInput(
-                inputs.observation[part], inputs.previous_action[part], inputs.extrinsic[part], inputs.intrinsic[part],
-                inputs.mixture,
-            )
-            for part in (slice(None, burn_in), slice(burn_in, None))
-        )  # fmt: skip
-        with torch.no_grad():
-            early, state = network.unroll(before, state)
-        return torch.cat([early, network.unroll(after, state)[0]])
+    def _shared_inputs(self, inputs: AgentInput, mixture: Tensor) -> AgentInput:
+        """Inputs [T, B, ...] for both networks: the policy that is trained, and observations scaled once."""
+        flat = scaled_observation(inputs.observation.flatten(0, 1), self.network.torso.fold)
+        observation = torch.unflatten(flat, 0, inputs.observation.shape[:2])
+        return replace(inputs, mixture=mixture, observation=observation)
 
     def _trained_mixture(self, collected: Tensor) -> Tensor:
         """Which policy each sequence trains, [B]: its own, or with the cross-mixture ratio a random other one."""

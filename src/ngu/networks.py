@@ -226,11 +226,20 @@ class QNetwork(nn.Module):
 
     def unroll(self, inputs: AgentInput, state: RecurrentState) -> tuple[Tensor, RecurrentState]:
         """A sequence: inputs [T, B, ...] from a state [B, H] to values [T, B, A] and the last state."""
+        out, state = self._recur(inputs, state)
+        return self._dueling(out), state
+
+    def state_after(self, inputs: AgentInput, state: RecurrentState) -> RecurrentState:
+        """The last state of a sequence alone."""
+        return self._recur(inputs, state)[1]
+
+    def _recur(self, inputs: AgentInput, state: RecurrentState) -> tuple[Tensor, RecurrentState]:
+        """The LSTM's outputs [T, B, H] and its last state."""
         core = self._core_input(inputs)
         out, (hidden, cell) = self.lstm(
             core, (state.hidden.unsqueeze(0).to(core.dtype), state.cell.unsqueeze(0).to(core.dtype))
         )
-        return self._dueling(out), RecurrentState(hidden[0].float(), cell[0].float())
+        return out, RecurrentState(hidden[0].float(), cell[0].float())
 
     def _core_input(self, inputs: AgentInput, seen: Tensor | None = None) -> Tensor:
         """[..., padded input size of the LSTM]"""

@@ -64,6 +64,18 @@ class RowSink(Protocol):
 
 
 @dataclass
+class BurnIn:
+    """What came before B sequences in their episodes, to renew their recurrent states with."""
+
+    inputs: AgentInput
+    """[P, B, ...]: what the policy saw at the P observations before the first of the sequence."""
+    state: RecurrentState
+    """[B, H]: the actor's recurrent state before these."""
+    exists: Tensor
+    """[B] bool: False where the sequence begins its episode, or the rows before it are overwritten."""
+
+
+@dataclass
 class Batch:
     """B sequences, padded to T transitions. Rows past a sequence's end repeat its last one."""
 
@@ -91,6 +103,8 @@ class Batch:
     """[B] int64: where the sequences' priorities are kept"""
     birth: Tensor
     """[B] int64: the streams' row counts when the first rows were written, to know a sequence again"""
+    burn_in: BurnIn | None = None
+    """If the config asks for it."""
 
 
 def sequence_priority(td_error: Tensor, valid: Tensor, max_share: float) -> Tensor:
@@ -381,36 +395,49 @@ class SequenceReplay:
 
         offset = torch.arange(trace + 1, device=self.device).unsqueeze(1)
         reach = torch.minimum(offset, length)
-        rows = ((slot + reach) % self.slots) * self.streams + stream
-        action = self.action[rows].to(torch.int64)
-        behaviour = self.behaviour[rows]
-        extrinsic, intrinsic = self.extrinsic[rows], self.intrinsic[rows]
-
-        entry = self.state_slot[place].to(torch.int64)
-        inside = (entry >= 0).unsqueeze(1)
-        flat = entry.clamp_min(0) * self.streams + stream
+        rows = self._place(slot + reach, stream)
+        inputs = self._inputs(rows, stream)
         return Batch(
-            inputs=AgentInput(
-                observation=self.observation[rows],
-                previous_action=action,
-                extrinsic=extrinsic,
-                intrinsic=intrinsic,
-                mixture=self.mixture[stream],
-            ),
-            state=RecurrentState(
-                torch.where(inside, self.hidden[flat], 0.0), torch.where(inside, self.cell[flat], 0.0)
-            ),
-            action=action[1:].clamp_min(0),
-            behaviour=behaviour[1:],
-            extrinsic=extrinsic[1:],
-            intrinsic=intrinsic[1:],
+            inputs=inputs,
+            state=self._state_before(place, stream),
+            action=inputs.previous_action[1:].clamp_min(0),
+            behaviour=self.behaviour[rows[1:]],
+            extrinsic=inputs.extrinsic[1:],
+            intrinsic=inputs.intrinsic[1:],
             terminated=self.terminated[rows[1:]],
             valid=offset[:-1] < length,
             length=length,
             weight=weight,
             place=place,
             birth=birth,
+            burn_in=self._burn_in(place, stream, birth) if self.config.burn_in else None,
         )
+
+    def _inputs(self, rows: Tensor, stream: Tensor) -> AgentInput:
+        """What the policies of streams [B] saw at rows [..., B]."""
+        return AgentInput(
+            observation=self.observation[rows],
+            previous_action=self.action[rows].to(torch.int64),
+            extrinsic=self.extrinsic[rows],
+            intrinsic=self.intrinsic[rows],
+            mixture=self.mixture[stream],
+        )
+
+    def _state_before(self, place: Tensor, stream: Tensor) -> RecurrentState:
+        """[B, H]: the actor's state before it saw the rows at `place`, each an episode's first or one that has it."""
+        entry = self.state_slot[place].to(torch.int64)
+        inside = (entry >= 0).unsqueeze(1)
+        flat = entry.clamp_min(0) * self.streams + stream
+        return RecurrentState(torch.where(inside, self.hidden[flat], 0.0), torch.where(inside, self.cell[flat], 0.0))
+
+    def _burn_in(self, place: Tensor, stream: Tensor, birth: Tensor) -> BurnIn:
+        """The period before sequences that begin at `place`; where there is none, their first row again and again."""
+        begin = birth - self.config.burn_in
+        held = begin >= (self.rows_written[stream] - self.slots).clamp_min(0)
+        exists = held & (self.state_slot[place] >= 0)  # only inside an episode is there a state, and a period before
+        step = torch.arange(self.config.burn_in, device=self.device).unsqueeze(1)
+        rows = torch.where(exists, self._place(begin + step, stream), place)
+        return BurnIn(self._inputs(rows, stream), self._state_before(rows[0], stream), exists)
 
     def update_priorities(self, batch: Batch, priority: Tensor) -> None:
         """Sets the priorities of a batch, [B] not yet exponentiated.
