@@ -188,6 +188,17 @@ class DictionaryReplay:
             (s, start): kept for (s, start), kept in self.sequences.items() if start >= len(self.rows[s]) - self.slots
         }
 
+    def following(self, key: tuple[int, int], steps: int) -> list[dict[str, Any]]:
+        """What was written after a sequence, as long as its episode goes on and at most so many rows."""
+        stream, start = key
+        end = start + len(self.sequences[key])
+        found: list[dict[str, Any]] = []
+        for row in self.rows[stream][end : end + steps]:
+            if row["first"]:
+                break
+            found.append(row)
+        return found
+
 
 # ------------------------------------------------------------------------------------------- comparing state
 

@@ -195,12 +195,15 @@ def weights(learner: Learner) -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize("burn_in", [0, 4])
-def test_recorded_updates_equal_plain_ones_and_those_of_the_cpu(burn_in: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("burn_in", "lookahead"), [(0, 0), (4, 6)])
+def test_recorded_updates_equal_plain_ones_and_those_of_the_cpu(
+    burn_in: int, lookahead: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The same batch twelve times: with graphs, without, and on the CPU."""
     runner = make_runner(
-        graphs=False, monkeypatch=monkeypatch, replay__min_sequences=190, replay__period=4, replay__burn_in=burn_in
-    )
+        graphs=False, monkeypatch=monkeypatch, replay__min_sequences=190, replay__period=4, replay__burn_in=burn_in,
+        replay__lookahead=lookahead,
+    )  # fmt: skip
     for _ in range(60):
         runner.advance()
     batch = runner.agent.replay.sample(8)

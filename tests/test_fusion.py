@@ -36,7 +36,7 @@ def _cases() -> list[tuple[str, Callable[..., Any], tuple[Any, ...]]]:
     image = (_uniform(B, 3, 6, 6) * 255).to(torch.uint8)
     weight = torch.tensor(7.0, dtype=torch.float64)
     action = torch.arange(T * B).view(T, B) % A
-    sequence = (action, _uniform(T, B) + 0.1, _uniform(T, B), _uniform(T, B), _coin(T, B), _coin(T, B))
+    sequence = (action, _uniform(T, B) + 0.1, _uniform(T, B), _uniform(T, B), _coin(T, B), _coin(T, B), _coin(T - 2, B))
     return [
         ("choose_actions", choose_actions, (_uniform(E, A), _uniform(E), _uniform(2, E))),
         (
@@ -83,7 +83,7 @@ def _cases() -> list[tuple[str, Callable[..., Any], tuple[Any, ...]]]:
                 ValueTransform(1e-3),
             ),
         ),
-        ("summarise", _summarise, (_uniform(T + 1, B, A), action, _uniform(T, B), _coin(T, B), 0.9)),
+        ("summarise", _summarise, (_uniform(T + 1, B, A), action, _uniform(T - 2, B), _coin(T - 2, B), 0.9)),
     ]
 
 

@@ -38,14 +38,17 @@ def make_learner(config: Config, seed: int = 0, spec: EnvironmentSpec = SPEC) ->
 def make_batch(config: Config, batch: int = 6, seed: int = 0, lengths: list[int] | None = None) -> Batch:
     """Random sequences of 1 to T steps, about half of them terminated."""
     random = torch.Generator().manual_seed(seed)
-    steps = config.replay.trace_length
+    trace, lookahead = config.replay.trace_length, config.replay.lookahead
+    steps = trace + lookahead
 
     def normal(*shape: int) -> torch.Tensor:
         return torch.randn(*shape, generator=random)
 
-    length = torch.randint(1, steps + 1, (batch,), generator=random) if lengths is None else torch.tensor(lengths)
+    length = torch.randint(1, trace + 1, (batch,), generator=random) if lengths is None else torch.tensor(lengths)
+    # Only a sequence of full length may be followed by something.
+    known = torch.where(length == trace, length + torch.randint(0, lookahead + 1, (batch,), generator=random), length)
     time = torch.arange(steps).unsqueeze(1)
-    last = time == length - 1
+    last = time == known - 1
     row_action = torch.randint(0, 3, (steps + 1, batch), generator=random)
     extrinsic, intrinsic = normal(steps + 1, batch), normal(steps + 1, batch).abs()
     return Batch(
@@ -62,7 +65,8 @@ def make_batch(config: Config, batch: int = 6, seed: int = 0, lengths: list[int]
         extrinsic=extrinsic[1:].clone(),
         intrinsic=intrinsic[1:].clone(),
         terminated=last & (torch.rand(batch, generator=random) < 0.5),
-        valid=time < length,
+        valid=time < known,
+        trained=time[:trace] < length,
         length=length,
         weight=torch.rand(batch, generator=random) * 0.9 + 0.1,
         place=torch.arange(batch),
@@ -110,7 +114,7 @@ class Twin:
             reward=batch.extrinsic.double().numpy() + beta * batch.intrinsic.double().numpy(),
             gamma=gamma[batch.inputs.mixture.numpy()],
             terminated=batch.terminated.numpy(),
-            length=batch.length.numpy(),
+            length=batch.valid.sum(0).numpy(),
             trace_decay=config.learner.retrace_lambda,
             epsilon=0.0 if config.learner.value_transform == "identity" else config.learner.value_transform_epsilon,
         )
@@ -154,9 +158,26 @@ def test_an_update_equals_its_twin(seed: int, mixtures: int, transform: str, tra
         assert torch.allclose(weight, twin.weights[name], atol=2e-5), name
 
 
+def test_targets_look_past_the_end_of_a_sequence() -> None:
+    """What follows a sequence has its say in the targets, and is neither trained nor part of the priority."""
+    config = make_tiny_config(replay__lookahead=6)
+    learner, batch = make_learner(config), make_batch(config, seed=3, lengths=[8, 8, 8, 5, 1, 8])
+    assert batch.valid.sum(0).tolist() != batch.length.tolist()
+    update, twin = learner.update(batch, 0), Twin(make_learner(config), batch)
+    assert update.priority.numpy() == pytest.approx(twin.priority, rel=1e-3, abs=1e-4)
+    statistics = learner.pop_statistics()
+    assert statistics["loss/retrace"] == pytest.approx(twin.loss, rel=1e-3)
+    assert statistics["learner/valid_share"] == pytest.approx((8 * 4 + 5 + 1) / (8 * 6))
+    for name, weight in learner.network.state_dict().items():
+        assert torch.allclose(weight, twin.weights[name], atol=2e-5), name
+    batch.valid[8:] = False
+    blind = make_learner(config).update(batch, 0).priority
+    assert not torch.allclose(blind, update.priority, rtol=1e-3)
+
+
 def test_burn_in_steps_are_not_trained_but_renew_the_state() -> None:
     """Each network goes through them itself; their errors do not count, and no gradient comes from them."""
-    config = make_tiny_config(replay__period=5, replay__burn_in=5)
+    config = make_tiny_config(replay__period=5, replay__burn_in=5, replay__lookahead=3)
     learner, batch = make_learner(config), make_batch(config, lengths=[8, 5, 4, 3, 1, 8])
     before = make_batch(config, seed=1)
     inputs = AgentInput(

@@ -45,6 +45,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "random-coin": {"env__name": "random-coin", "env__coin_size": 5, "env__coin_step_cap": 12},
     "random-projection": {"novelty__controllable_states": "random"},
     "burn-in": {"replay__period": 4, "replay__burn_in": 4},
+    "lookahead": {"replay__lookahead": 5},
     "average": {"learner__average_share": 0.3},
 }
 

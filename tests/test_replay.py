@@ -91,15 +91,17 @@ def sequences_in(batch: Batch, streams: int) -> list[tuple[int, int]]:
 
 
 def check_contents(batch: Batch, writer: Writer) -> None:
-    """Every sequence of the batch is what the dictionary holds, padded with its last row."""
+    """Every sequence of the batch is what the dictionary holds, and what follows in its episode; then comes padding."""
     replay = writer.replay
-    trace = replay.config.trace_length
+    trace, lookahead = replay.config.trace_length, replay.config.lookahead
     for column, key in enumerate(sequences_in(batch, replay.streams)):
-        rows = writer.twin.sequences[key]
-        length = len(rows) - 1
-        padded = rows + rows[-1:] * (trace - length)
+        length = len(writer.twin.sequences[key]) - 1
+        rows = writer.twin.sequences[key] + writer.twin.following(key, lookahead)
+        known = len(rows) - 1
+        padded = rows + rows[-1:] * (trace + lookahead - known)
         assert batch.length[column].item() == length
-        assert batch.valid[:, column].tolist() == [t < length for t in range(trace)]
+        assert batch.trained[:, column].tolist() == [t < length for t in range(trace)]
+        assert batch.valid[:, column].tolist() == [t < known for t in range(trace + lookahead)]
 
         def seen(name: str, rows: list[dict[str, Any]] = padded) -> Any:
             return np.float32([row[name] for row in rows]).tolist()
@@ -114,7 +116,7 @@ def check_contents(batch: Batch, writer: Writer) -> None:
         assert batch.behaviour[:, column].tolist() == seen("behaviour")[1:]
         assert batch.extrinsic[:, column].tolist() == seen("extrinsic")[1:]
         assert batch.intrinsic[:, column].tolist() == seen("intrinsic")[1:]
-        assert batch.terminated[:length, column].tolist() == [row["terminated"] for row in rows[1:]]
+        assert batch.terminated[:known, column].tolist() == [row["terminated"] for row in rows[1:]]
         assert batch.state.hidden[column].tolist() == seen("hidden")[0]
         assert batch.state.cell[column].tolist() == seen("cell")[0]
         if replay.config.burn_in:
@@ -152,7 +154,8 @@ def worlds(draw: st.DrawFn) -> Writer:
     period = draw(st.integers(1, trace))
     slots = draw(st.integers(2 * (trace + 1), 2 * (trace + 1) + 8))
     script = draw(st.lists(episodes, min_size=1, max_size=3))
-    replay = make_replay(len(script), slots, trace, period, burn_in=draw(st.sampled_from([0, period])))
+    burn_in, lookahead = draw(st.sampled_from([0, period])), draw(st.sampled_from([0, 1, 3, 7]))
+    replay = make_replay(len(script), slots, trace, period, burn_in=burn_in, lookahead=lookahead)
     return Writer(replay, script, joined_late=draw(st.booleans()))
 
 
@@ -198,6 +201,35 @@ def test_sequences_burn_in_with_the_period_before_them() -> None:
     burnt_in = dict(zip(sequences_in(batch, 1), batch.burn_in.exists.tolist(), strict=True))
     assert burnt_in == {(0, 40): False, (0, 80): True, (0, 120): True}
     check_contents(batch, writer)
+
+
+def test_sequences_look_ahead_as_far_as_their_episode_goes() -> None:
+    """Sequences of 20 that start at 0, 20 and 40 of an episode of 55 steps, and look 30 further; one under way."""
+    writer = Writer(make_replay(1, 200, 20, 20, lookahead=30), [[(55, True), (99, True)]])
+    writer.write(56)
+    batch = writer.replay.sample(3)
+    assert dict(zip(sequences_in(batch, 1), batch.valid.sum(0).tolist(), strict=True)) == {
+        (0, 0): 50,
+        (0, 20): 35,
+        (0, 40): 15,
+    }
+    assert batch.trained.sum(0).tolist() == batch.length.tolist()
+    check_contents(batch, writer)
+    writer.write(28)  # 27 transitions of the next episode
+    batch = writer.replay.sample(4)
+    assert dict(zip(sequences_in(batch, 1), batch.valid.sum(0).tolist(), strict=True))[0, 56] == 27
+    check_contents(batch, writer)
+
+
+def test_nothing_is_looked_at_across_a_gap() -> None:
+    """A stream that was interrupted goes on in the middle of an episode: what comes then belongs to no sequence."""
+    writer = Writer(make_replay(1, 200, 5, 5, lookahead=9), [[(50, True), (5, True)]])
+    writer.write(8)
+    writer.replay.interrupt()
+    writer.write(45)
+    batch = writer.replay.sample(1)
+    assert (sequences_in(batch, 1), batch.valid.sum().item()) == ([(0, 0)], 7)
+    assert batch.inputs.observation[-1, 0].tolist() == [7.0, 0.0]
 
 
 def test_episodes_of_one_step_are_kept() -> None:

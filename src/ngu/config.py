@@ -286,6 +286,8 @@ class ReplayConfig:
     """Transitions between the starts of successive sequences of an episode."""
     burn_in: int = 0
     """Steps before a sequence that renew its recurrent state and are not trained; 0 (the paper's), or `period`."""
+    lookahead: int = 0
+    """Steps past a sequence's end, inside its episode, that its targets look at; they are not trained themselves."""
     priority_exponent: float = 0.9
     """Sequences are drawn with probability proportional to priority to this power."""
     importance_exponent: float = 0.6
@@ -307,6 +309,7 @@ class ReplayConfig:
             f"replay.period ({self.period}) is longer than replay.trace_length ({self.trace_length}), so steps would "
             "be lost between sequences; set the period to the trace length or less.",
         )
+        _require(self.lookahead >= 0, f"replay.lookahead is {self.lookahead}; set it to 0 or more.")
         _require(
             self.burn_in in (0, self.period),
             f"replay.burn_in is {self.burn_in}; set it to 0, or to replay.period ({self.period}): recurrent states are "

@@ -70,6 +70,7 @@ def retrace_loss(
     intrinsic: Tensor,
     terminated: Tensor,
     valid: Tensor,
+    trained: Tensor,
     weight: Tensor,
     beta: Tensor,
     discount: Tensor,
@@ -81,11 +82,12 @@ def retrace_loss(
 
     The reward of policy i is r_e + beta_i r_i. The target policy is epsilon-greedy with respect to the online network,
     its values come from the target network. Squared errors are weighed by their sequence's importance and summed over
-    the valid steps and over the batch (see `GuardedAdam` for why they are not averaged).
+    the trained steps and over the batch (see `GuardedAdam` for why they are not averaged).
 
     Args:
-        q, q_target: [T+1, B, A]
-        action, behaviour, extrinsic, intrinsic, terminated, valid: [T, B]
+        q, q_target: [T+L+1, B, A]
+        action, behaviour, extrinsic, intrinsic, terminated, valid: [T+L, B]
+        trained: [T, B]
         weight, beta, discount: [B]
     """
     target = retrace_targets(
@@ -99,19 +101,37 @@ def retrace_loss(
         trace_decay=trace_decay,
         transform=transform,
     )
-    taken = q[:-1].gather(-1, action.unsqueeze(-1)).squeeze(-1)
-    td_error = torch.where(valid, target - taken, 0.0)
+    steps = len(trained)
+    taken = q[:steps].gather(-1, action[:steps].unsqueeze(-1)).squeeze(-1)
+    td_error = torch.where(trained, target[:steps] - taken, 0.0)
     loss = (td_error.square() * weight).sum()
     return loss, td_error.detach()
 
 
 @fusable
-def _summarise(q: Tensor, action: Tensor, td_error: Tensor, valid: Tensor, max_share: float) -> tuple[Tensor, Tensor]:
-    """New priorities [B]; the means of Q and |TD error| over the valid steps, and the share that is no padding."""
-    count = valid.sum().clamp_min(1)
-    taken = q[:-1].gather(-1, action.unsqueeze(-1)).squeeze(-1)
-    means = [torch.where(valid, taken, 0.0).sum() / count, td_error.abs().sum() / count, valid.float().mean()]
-    return sequence_priority(td_error, valid, max_share), torch.stack(means)
+def _summarise(q: Tensor, action: Tensor, td_error: Tensor, trained: Tensor, max_share: float) -> tuple[Tensor, Tensor]:
+    """New priorities [B]; the means of Q and |TD error| over the trained steps, and the share that is no padding."""
+    count, steps = trained.sum().clamp_min(1), len(trained)
+    taken = q[:steps].gather(-1, action[:steps].unsqueeze(-1)).squeeze(-1)
+    means = [torch.where(trained, taken, 0.0).sum() / count, td_error.abs().sum() / count, trained.float().mean()]
+    return sequence_priority(td_error, trained, max_share), torch.stack(means)
+
+
+def _values(network: QNetwork, inputs: AgentInput, state: RecurrentState, trained: int) -> Tensor:
+    """Values [T+L+1, B, A]; without gradient after the T trained steps, where only the policy is asked for."""
+    if len(inputs.observation) == trained + 1:
+        return network.unroll(inputs, state)[0]
+    own, ahead = (
+        AgentInput(
+            inputs.observation[part], inputs.previous_action[part], inputs.extrinsic[part], inputs.intrinsic[part],
+            inputs.mixture,
+        )
+        for part in (slice(None, trained), slice(trained, None))
+    )  # fmt: skip
+    values, state = network.unroll(own, state)
+    with torch.no_grad():
+        values_ahead, _ = network.unroll(ahead, state)
+    return torch.cat([values, values_ahead])
 
 
 @torch.no_grad()
@@ -202,17 +222,18 @@ class Learner:
                 burn_in = replace(burn_in, inputs=self._shared_inputs(burn_in.inputs, mixture))
             with self._target_branch.fork(), torch.no_grad():
                 q_target = self.target.unroll(inputs, renewed_state(self.target, batch.state, burn_in))[0]
-            q = self.network.unroll(inputs, renewed_state(self.network, batch.state, burn_in))[0]
+            state = renewed_state(self.network, batch.state, burn_in)
+            q = _values(self.network, inputs, state, len(batch.trained))
         self._target_branch.join()
         settings = self.config.learner
         loss, td_error = retrace_loss(
             q, q_target, batch.action, batch.behaviour, batch.extrinsic, batch.intrinsic, batch.terminated, batch.valid,
-            batch.weight, self.mixture.beta[mixture], self.mixture.discount[mixture], settings.target_epsilon,
-            settings.retrace_lambda, self.transform,
+            batch.trained, batch.weight, self.mixture.beta[mixture], self.mixture.discount[mixture],
+            settings.target_epsilon, settings.retrace_lambda, self.transform,
         )  # fmt: skip
         step = self.optimiser.step(loss)
         priority, summary = _summarise(
-            q.detach(), batch.action, td_error, batch.valid, self.config.replay.priority_max_share
+            q.detach(), batch.action, td_error, batch.trained, self.config.replay.priority_max_share
         )
         self._novelty_branch.join()
         self._count(loss.detach(), step.grad_norm, step.refused, summary, report)

@@ -77,26 +77,31 @@ class BurnIn:
 
 @dataclass
 class Batch:
-    """B sequences, padded to T transitions. Rows past a sequence's end repeat its last one."""
+    """B sequences, padded to T transitions, and the L transitions after them that their targets may look at.
+
+    Rows past what is there repeat the last one.
+    """
 
     inputs: AgentInput
-    """[T+1, B, ...]: what the policy saw at each of the T + 1 observations."""
+    """[T+L+1, B, ...]: what the policy saw at each observation."""
     state: RecurrentState
     """[B, H]: the actor's recurrent state before the first observation."""
     action: Tensor
-    """[T, B] int64"""
+    """[T+L, B] int64"""
     behaviour: Tensor
-    """[T, B]"""
+    """[T+L, B]"""
     extrinsic: Tensor
-    """[T, B]: what each step brought"""
+    """[T+L, B]: what each step brought"""
     intrinsic: Tensor
-    """[T, B]"""
+    """[T+L, B]"""
     terminated: Tensor
-    """[T, B] bool: the step's next observation is terminal"""
+    """[T+L, B] bool: the step's next observation is terminal"""
     valid: Tensor
-    """[T, B] bool: False on padding"""
+    """[T+L, B] bool: False on padding"""
+    trained: Tensor
+    """[T, B] bool: the valid steps of the sequences themselves"""
     length: Tensor
-    """[B] int64"""
+    """[B] int64: how many these are"""
     weight: Tensor
     """[B] importance weights, at most 1"""
     place: Tensor
@@ -118,6 +123,8 @@ class _Progress(NamedTuple):
     """Where the streams stand after a row, [S] each."""
 
     episode_start: Tensor
+    episode_offset: Tensor
+    """int32: number of the row in its episode; -1 outside of episodes whose start was seen."""
     sequence_start: Tensor
     """First row of the sequence that this row belongs to."""
     next_sequence_start: Tensor
@@ -151,6 +158,7 @@ def _advance_streams(
     full = length == trace
     return _Progress(
         episode_start=episode_start,
+        episode_offset=torch.where(recording, offset, -1).to(torch.int32),
         sequence_start=sequence_start,
         next_sequence_start=torch.where(full, sequence_start + period, sequence_start),
         length=length.to(torch.int32),
@@ -184,6 +192,7 @@ def _advance_many(
     length = now - sequence_start
     return _Progress(
         episode_start=episode_start,
+        episode_offset=torch.where(recording, offset, -1).to(torch.int32),
         sequence_start=sequence_start,
         next_sequence_start=episode_start + complete_by(offset) * period,
         length=length.to(torch.int32),
@@ -226,6 +235,7 @@ class SequenceReplay:
         self.intrinsic = torch.zeros(rows, device=device)
         self.td_error = torch.zeros(rows, device=device)
         self.terminated = torch.zeros(rows, dtype=torch.bool, device=device)
+        self.episode_offset = torch.full((rows,), -1, dtype=torch.int32, device=device)
         self.state_slot = torch.full((rows,), -1, dtype=torch.int32, device=device)
         self.length = torch.zeros(rows, dtype=torch.int32, device=device)
         self.priority = torch.zeros(rows, device=device)
@@ -261,6 +271,7 @@ class SequenceReplay:
             now, row.first, row.terminated | row.truncated, self.episode_start[group], self.sequence_start[group],
             self.recording[group], self.config.trace_length, self.config.period,
         )  # fmt: skip
+        self.episode_offset.index_copy_(0, place, progress.episode_offset)
         self._keep_state(place, progress.needs_state, state, group)
         start = self._place(progress.sequence_start, stream)
         complete = progress.complete
@@ -305,6 +316,7 @@ class SequenceReplay:
             getattr(self, name).index_copy_(0, flat, getattr(rows, name).flatten())
         self.td_error.index_copy_(0, flat, torch.nan_to_num(rows.td_error, 0.0, 0.0, 0.0).flatten())
         self.priority.index_fill_(0, flat, 0.0)
+        self.episode_offset.index_copy_(0, flat, progress.episode_offset.flatten())
 
         needed = progress.needs_state.to(torch.int64)
         entry = (self.states_written[group] + needed.cumsum(0) - needed) % self.state_slots
@@ -393,9 +405,9 @@ class SequenceReplay:
         newest = self.rows_written[stream] - 1
         birth = newest - (newest - slot) % self.slots
 
-        offset = torch.arange(trace + 1, device=self.device).unsqueeze(1)
-        reach = torch.minimum(offset, length)
-        rows = self._place(slot + reach, stream)
+        offset = torch.arange(trace + self.config.lookahead + 1, device=self.device).unsqueeze(1)
+        known = self._known(birth, newest, length, stream) if self.config.lookahead else length
+        rows = self._place(slot + torch.minimum(offset, known), stream)
         inputs = self._inputs(rows, stream)
         return Batch(
             inputs=inputs,
@@ -405,13 +417,21 @@ class SequenceReplay:
             extrinsic=inputs.extrinsic[1:],
             intrinsic=inputs.intrinsic[1:],
             terminated=self.terminated[rows[1:]],
-            valid=offset[:-1] < length,
+            valid=offset[:-1] < known,
+            trained=offset[:trace] < length,
             length=length,
             weight=weight,
             place=place,
             birth=birth,
             burn_in=self._burn_in(place, stream, birth) if self.config.burn_in else None,
         )
+
+    def _known(self, birth: Tensor, newest: Tensor, length: Tensor, stream: Tensor) -> Tensor:
+        """[B]: transitions from the first row of sequences to the last that is there of what their targets may use."""
+        ahead = length + 1 + torch.arange(self.config.lookahead, device=self.device).unsqueeze(1)
+        first, there = (self.episode_offset[self._place(row, stream)] for row in (birth, birth + ahead))
+        # Later episodes, and rows outside of any, have smaller numbers than this one would have there.
+        return length + ((there == first + ahead) & (birth + ahead <= newest)).sum(0)
 
     def _inputs(self, rows: Tensor, stream: Tensor) -> AgentInput:
         """What the policies of streams [B] saw at rows [..., B]."""
@@ -454,7 +474,7 @@ class SequenceReplay:
     def _check_memory(self, lstm_size: int) -> None:
         """Refuses a capacity that does not fit, before anything is allocated."""
         pixel = torch.empty((), dtype=self.spec.observation_dtype).element_size()
-        per_row = pixel * _product(self.spec.observation_shape) + 2 + 4 * 4 + 1 + 4 + 4 + 4
+        per_row = pixel * _product(self.spec.observation_shape) + 2 + 4 * 4 + 1 + 4 + 4 + 4 + 4
         # Drawing needs the prefix sum as doubles beside the priorities.
         per_row += 16
         per_state = 2 * 4 * lstm_size / self.config.period
@@ -468,9 +488,9 @@ class SequenceReplay:
             )
 
     _TENSORS = (
-        "observation", "action", "behaviour", "extrinsic", "intrinsic", "td_error", "terminated", "state_slot",
-        "length", "priority", "hidden", "cell", "rows_written", "states_written", "episode_start", "sequence_start",
-        "recording",
+        "observation", "action", "behaviour", "extrinsic", "intrinsic", "td_error", "terminated", "episode_offset",
+        "state_slot", "length", "priority", "hidden", "cell", "rows_written", "states_written", "episode_start",
+        "sequence_start", "recording",
     )  # fmt: skip
 
     def state_dict(self) -> dict[str, Any]:
