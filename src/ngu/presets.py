@@ -51,6 +51,7 @@ _DISCO_MAZE: Mapping[str, Any] = {
     "replay.capacity": 1_000_000,  # maze
     "replay.trace_length": 50,  # maze
     "replay.period": 50,  # maze
+    "replay.lookahead": 50,  # ours: where a trace ends, Q's own guess stands for the rest, and it promises too much
     "replay.priority_exponent": 0.9,  # common
     "replay.min_sequences": 6250,  # common
     "learner.batch_size": 64,  # common
@@ -100,6 +101,7 @@ _DISCO_MAZE_SMALL: Mapping[str, Any] = {
     "replay.capacity": 200_000,
     "replay.trace_length": 20,
     "replay.period": 20,
+    "replay.lookahead": 0,  # it begins to learn later with one, and two million steps are few
     "replay.min_sequences": 500,
     "learner.batch_size": 32,
     "learner.replay_ratio": 2.5,
@@ -187,13 +189,16 @@ _ATARI: Mapping[str, Any] = {
 }
 
 # The same agent, for what one GPU node does in half an hour. What differs: more updates for each step collected, since
-# the GPU has the time, with a target network that follows sooner; RND's mean and deviation over the last thousand
-# steps, since in so short a life its first errors would keep alpha at 1; evaluations that end after five minutes of
-# game; one checkpoint, at the end, without replay, since 35 GB take minutes to write.
+# the GPU has the time, at twice the rate after a short rise, with a target network that follows sooner; RND's mean and
+# deviation over the last thousand steps, since in so short a life its first errors would keep alpha at 1; evaluations
+# that end after five minutes of game; one checkpoint, at the end, without replay, since 35 GB take minutes to write.
 _ATARI_NODE: Mapping[str, Any] = {
     **_ATARI,
     "novelty.modulator_decay": 0.999,
-    "learner.replay_ratio": 8.0,
+    "learner.replay_ratio": 16.0,
+    "learner.learning_rate": 2e-4,
+    "learner.rate_steps": (500_000,),
+    "learner.rate_factors": (1.0,),
     "learner.target_period": 500,
     "evaluation.max_steps": 4500,
     "evaluation.period": 2_000_000,

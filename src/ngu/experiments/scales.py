@@ -48,6 +48,7 @@ _TINY_NETWORKS: dict[str, Any] = {
     "replay.capacity": 400,
     "replay.trace_length": 8,
     "replay.period": 8,
+    "replay.lookahead": 4,
     "replay.min_sequences": 4,
     "learner.batch_size": 2,
     "learner.rate_steps": (0,),
