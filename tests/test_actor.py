@@ -19,7 +19,8 @@ from ngu.config import Config
 from ngu.envs import DiscoMaze
 from ngu.learner import Learner
 from ngu.mixture import actor_mixtures
-from ngu.replay import Batch, SequenceReplay
+from ngu.replay import SequenceReplay
+from ngu.sequences import Batch
 
 CPU = torch.device("cpu")
 SCRIPT = [

@@ -17,7 +17,8 @@ from ngu.chunk import Chunk, ChunkRecorder, DamagedChunkError, add_chunk, unpack
 from ngu.config import ReplayConfig
 from ngu.envs.protocol import EnvironmentSpec
 from ngu.networks import RecurrentState
-from ngu.replay import Row, SequenceReplay
+from ngu.replay import SequenceReplay
+from ngu.sequences import Row
 
 CPU = torch.device("cpu")
 SPEC = EnvironmentSpec((2, 3), torch.uint8, 4)

@@ -14,8 +14,8 @@ from ngu.learner import _summarise, retrace_loss
 from ngu.networks import _lstm_cell, _scaled_image
 from ngu.novelty.episodic import Kernel, _averaged, episodic_reward, nearest_squared_distances
 from ngu.novelty.lifelong import merge_moments, modulator, whiten
-from ngu.replay import _advance_streams
 from ngu.retrace import ValueTransform
+from ngu.sequences import advance_streams
 
 E, K, D, M = 6, 4, 3, 9
 T, B, A = 5, 4, 3
@@ -65,7 +65,7 @@ def _cases() -> list[tuple[str, Callable[..., Any], tuple[Any, ...]]]:
         ("averaged", _averaged, (_uniform(2), _uniform(2), distance, snapshot, 0.9)),
         (
             "advance_streams",
-            _advance_streams,
+            advance_streams,
             (torch.arange(E) + 9, _coin(E), _coin(E, 1)[:, 0], torch.arange(E), torch.arange(E) + 2, _coin(E), 7, 3),
         ),
         (

@@ -12,7 +12,8 @@ from oracles import difference
 from ngu.agent import Agent
 from ngu.host_replay import BatchCarrier, RowCarrier
 from ngu.networks import RecurrentState
-from ngu.replay import Row, SequenceReplay
+from ngu.replay import SequenceReplay
+from ngu.sequences import Row
 
 CPU = torch.device("cpu")
 

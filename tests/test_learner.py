@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,8 +19,8 @@ from ngu.envs.protocol import EnvironmentSpec
 from ngu.learner import Learner, last_transitions, learning_rate, renewed_state, sequence_priority
 from ngu.mixture import betas, discounts
 from ngu.networks import AgentInput, QNetwork, RecurrentState
-from ngu.replay import Batch, BurnIn
 from ngu.runners.local import LocalRunner
+from ngu.sequences import Batch, BurnIn
 
 SPEC = EnvironmentSpec((4,), torch.float32, 3)
 CPU = torch.device("cpu")
@@ -86,7 +87,7 @@ def state_by_steps(network: QNetwork, batch: Batch) -> RecurrentState:
                 at = (t, slice(b, b + 1))
                 seen = AgentInput(
                     before.inputs.observation[at], before.inputs.previous_action[at], before.inputs.extrinsic[at],
-                    before.inputs.intrinsic[at], before.inputs.mixture[b : b + 1],
+                    before.inputs.intrinsic[at], batch.inputs.mixture[b : b + 1],
                 )  # fmt: skip
                 _, state = network.step(seen, state)
             hidden[b], cell[b] = state.hidden[0], state.cell[0]
@@ -180,12 +181,10 @@ def test_burn_in_steps_are_not_trained_but_renew_the_state() -> None:
     config = make_tiny_config(replay__period=5, replay__burn_in=5, replay__lookahead=3)
     learner, batch = make_learner(config), make_batch(config, lengths=[8, 5, 4, 3, 1, 8])
     before = make_batch(config, seed=1)
-    inputs = AgentInput(
-        before.inputs.observation[:5], before.inputs.previous_action[:5], before.inputs.extrinsic[:5],
-        before.inputs.intrinsic[:5], batch.inputs.mixture,
-    )  # fmt: skip
     plain = Twin(learner, batch)
-    batch.burn_in = BurnIn(inputs, before.state, torch.tensor([True, False, True, True, True, False]))
+    batch.burn_in = BurnIn(
+        before.inputs.between(0, 5), before.state, torch.tensor([True, False, True, True, True, False])
+    )
     twin = Twin(learner, batch)
     same = [mine == pytest.approx(theirs) for mine, theirs in zip(twin.priority, plain.priority, strict=True)]
     assert same == [False, True, False, False, False, True]
@@ -194,6 +193,23 @@ def test_burn_in_steps_are_not_trained_but_renew_the_state() -> None:
     assert learner.pop_statistics()["loss/retrace"] == pytest.approx(twin.loss, rel=1e-3)
     for name, weight in learner.network.state_dict().items():
         assert torch.allclose(weight, twin.weights[name], atol=2e-5), name
+
+
+def test_burn_in_goes_with_the_policy_that_is_trained() -> None:
+    """With a cross-mixture ratio of 1 and two policies each sequence trains the other one, from its burn-in on."""
+    config = make_tiny_config(
+        mixture__num_mixtures=2, mixture__cross_mixture_ratio=1.0, replay__period=5, replay__burn_in=5
+    )
+    batch, before = make_batch(config), make_batch(config, seed=1)
+    batch.burn_in = BurnIn(
+        replace(before.inputs.between(0, 5), mixture=batch.inputs.mixture),
+        before.state,
+        torch.tensor([True] * 5 + [False]),
+    )
+    update = make_learner(config).update(batch, 0)
+    batch.inputs.mixture = 1 - batch.inputs.mixture
+    twin = Twin(make_learner(config), batch)
+    assert update.priority.numpy() == pytest.approx(twin.priority, rel=1e-3, abs=1e-4)
 
 
 def test_burning_in_with_the_weights_that_acted_gives_the_state_that_they_stored() -> None:

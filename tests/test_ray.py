@@ -99,6 +99,20 @@ def test_a_run_whose_counters_add_up() -> None:
         close(runner)
 
 
+def test_the_last_evaluation_is_asked_for_once() -> None:
+    """Training is over before an evaluator's process has even begun."""
+    config = ray_config(3)
+    steps = config.ray.chunk_steps * config.env.num_envs
+    training = Training(with_overrides(config, {"evaluation.period": steps}))
+    runner = training.runner
+    assert isinstance(runner, RayRunner)
+    training.run(steps, show_progress=False)
+    try:
+        assert [line["step"] for line in training.history if "eval/explore/return" in line] == [0, runner.steps]
+    finally:
+        close(runner)
+
+
 def rows_of_an_actor(config: Config, slot: int, chunks: int) -> Any:
     """What the actor of a slot records with a learner's first weights: the local parts, put together by hand."""
     size = config.env.num_envs // config.env.groups

@@ -18,7 +18,8 @@ from ngu.envs.protocol import EnvironmentSpec
 from ngu.errors import UserError
 from ngu.machine import free_memory
 from ngu.networks import RecurrentState
-from ngu.replay import Batch, Row, SequenceReplay
+from ngu.replay import SequenceReplay
+from ngu.sequences import Batch, Row
 
 SPEC = EnvironmentSpec((2,), torch.float32, 5)
 CPU = torch.device("cpu")
@@ -417,6 +418,8 @@ def test_a_replay_that_does_not_fit_is_refused_with_a_number_that_does() -> None
 def test_the_refusal_counts_what_would_be_allocated() -> None:
     replay = make_replay(4, 20_000, 50, 50)
     allocated = sum(value.nbytes for value in replay.state_dict().values())
+    rows = [value for value in replay.state_dict().values() if len(value) == 4 * 20_000]
+    assert replay._row_bytes() * 4 * 20_000 == sum(value.nbytes for value in rows) + 2 * 8 * 4 * 20_000
     with pytest.raises(UserError):
         make_replay(4, 20_000, 50, 50, max_memory_share=0.7 * allocated / free_memory(CPU))
     make_replay(4, 20_000, 50, 50, max_memory_share=2.5 * allocated / free_memory(CPU))

@@ -23,8 +23,8 @@ from ngu.novelty.probe import LinearProbe, pop_errors
 from ngu.novelty.reward import IntrinsicReward
 from ngu.precision import autocast, in_full
 from ngu.randomness import restore_generator
-from ngu.replay import Row, RowSink
 from ngu.retrace import Objective
+from ngu.sequences import Row, RowSink
 
 _PER_STEP = ("novelty/reward", "novelty/alpha", "novelty/episodic", "novelty/rnd_error", "actor/q_max")
 _PER_EPISODE = ("env/return", "env/episode_length")

@@ -22,8 +22,9 @@ from ngu.novelty.probe import LinearProbe
 from ngu.novelty.reward import IntrinsicReward
 from ngu.precision import storage_dtype
 from ngu.randomness import make_generator, seed_of
-from ngu.replay import RowSink, SequenceReplay
+from ngu.replay import SequenceReplay
 from ngu.retrace import Objective, ValueTransform
+from ngu.sequences import RowSink
 
 
 @dataclass

@@ -17,7 +17,8 @@ from torch import Tensor
 
 from ngu.envs.protocol import EnvironmentSpec
 from ngu.networks import RecurrentState
-from ngu.replay import Row, SequenceReplay
+from ngu.replay import SequenceReplay
+from ngu.sequences import Row
 
 _ROW_TYPES = {
     "action": torch.int16,

@@ -536,6 +536,11 @@ class Config:
             f"trace of {trace} needs {needed}; raise the capacity to {needed * envs} or shorten replay.trace_length.",
         )
         _require(
+            self.replay.lookahead <= slots,
+            f"replay.lookahead ({self.replay.lookahead}) is more than the {slots} steps that replay keeps of each "
+            f"environment; set it to {slots} or less.",
+        )
+        _require(
             self.mixture.num_mixtures <= envs,
             f"mixture.num_mixtures ({self.mixture.num_mixtures}) is more than env.num_envs ({envs}), so some policies "
             "would never act; use as many environments as policies, or more.",

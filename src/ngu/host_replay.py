@@ -15,7 +15,8 @@ import torch
 from torch import Tensor
 
 from ngu.networks import RecurrentState
-from ngu.replay import Batch, Row, RowSink, SequenceReplay
+from ngu.replay import SequenceReplay
+from ngu.sequences import Batch, Row, RowSink
 
 Record = TypeVar("Record")
 

@@ -23,8 +23,8 @@ from ngu.novelty.model import NoveltyModel, NoveltyReport, NoveltyTrainer
 from ngu.optimiser import GuardedAdam
 from ngu.precision import autocast
 from ngu.randomness import restore_generator
-from ngu.replay import Batch, BurnIn, sequence_priority
 from ngu.retrace import ValueTransform, epsilon_greedy, retrace_targets
+from ngu.sequences import Batch, BurnIn, sequence_priority
 
 
 @dataclass
@@ -121,16 +121,9 @@ def _values(network: QNetwork, inputs: AgentInput, state: RecurrentState, traine
     """Values [T+L+1, B, A]; without gradient after the T trained steps, where only the policy is asked for."""
     if len(inputs.observation) == trained + 1:
         return network.unroll(inputs, state)[0]
-    own, ahead = (
-        AgentInput(
-            inputs.observation[part], inputs.previous_action[part], inputs.extrinsic[part], inputs.intrinsic[part],
-            inputs.mixture,
-        )
-        for part in (slice(None, trained), slice(trained, None))
-    )  # fmt: skip
-    values, state = network.unroll(own, state)
+    values, state = network.unroll(inputs.between(0, trained), state)
     with torch.no_grad():
-        values_ahead, _ = network.unroll(ahead, state)
+        values_ahead, _ = network.unroll(inputs.between(trained), state)
     return torch.cat([values, values_ahead])
 
 

@@ -159,6 +159,13 @@ class AgentInput:
     mixture: Tensor
     """[B] int64, the index i of beta_i; constant in time."""
 
+    def between(self, begin: int, end: int | None = None) -> AgentInput:
+        """The inputs of some of the steps."""
+        part = slice(begin, end)
+        return AgentInput(
+            self.observation[part], self.previous_action[part], self.extrinsic[part], self.intrinsic[part], self.mixture
+        )
+
 
 @dataclass
 class RecurrentState:

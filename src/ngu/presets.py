@@ -51,7 +51,6 @@ _DISCO_MAZE: Mapping[str, Any] = {
     "replay.capacity": 1_000_000,  # maze
     "replay.trace_length": 50,  # maze
     "replay.period": 50,  # maze
-    "replay.lookahead": 50,  # ours: where a trace ends, Q's own guess stands for the rest, and it promises too much
     "replay.priority_exponent": 0.9,  # common
     "replay.min_sequences": 6250,  # common
     "learner.batch_size": 64,  # common
@@ -101,7 +100,6 @@ _DISCO_MAZE_SMALL: Mapping[str, Any] = {
     "replay.capacity": 200_000,
     "replay.trace_length": 20,
     "replay.period": 20,
-    "replay.lookahead": 0,  # it begins to learn later with one, and two million steps are few
     "replay.min_sequences": 500,
     "learner.batch_size": 32,
     "learner.replay_ratio": 2.5,

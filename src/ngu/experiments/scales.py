@@ -48,7 +48,6 @@ _TINY_NETWORKS: dict[str, Any] = {
     "replay.capacity": 400,
     "replay.trace_length": 8,
     "replay.period": 8,
-    "replay.lookahead": 4,
     "replay.min_sequences": 4,
     "learner.batch_size": 2,
     "learner.rate_steps": (0,),
@@ -81,7 +80,7 @@ _TINY_MAZES: dict[str, Any] = {
 SCALES: Mapping[str, Scale] = {
     "paper": Scale("the paper's own settings", _PAPER),
     "node": Scale(
-        "one GPU node: more updates for each step, shorter evaluations, one checkpoint at the end",
+        "one GPU node: more and larger updates for each step, shorter evaluations, one checkpoint at the end",
         {**_PAPER, "atari": "atari-node"},
     ),
     "laptop": Scale(

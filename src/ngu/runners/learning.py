@@ -12,7 +12,8 @@ from ngu.config import Config
 from ngu.graphs import Graphed
 from ngu.host_replay import BatchCarrier
 from ngu.learner import Learner, Update
-from ngu.replay import Batch, SequenceReplay
+from ngu.replay import SequenceReplay
+from ngu.sequences import Batch
 
 
 class LearningLoop:
