@@ -249,18 +249,30 @@ CLAIMS: tuple[Claim, ...] = (
         "table_atari57",
         "holds in part",
         "Not on these games: on the random-coin grid, where one end of the family seeks the coin that the other "
-        "avoids, one seed for each beta and a small budget. With a beta of 0 or 0.01 one network serves both ends.",
+        "avoids, at a small budget. While the coin is worth more than novelty, one network serves both ends.",
         (
             Evidence(
-                "reproduce/laptop/random-coin/beta-0*-seed*.csv",
+                "reproduce/laptop/random-coin/beta-0-seed*.csv",
                 "eval/exploit/solved",
-                "coins taken by beta_0, with a beta of 0 to 0.3",
+                "coins taken by beta_0, with a beta of 0",
+                share=True,
+            ),
+            Evidence(
+                "reproduce/laptop/random-coin/beta-0.01-seed*.csv",
+                "eval/exploit/solved",
+                "the same with a beta of 0.01",
+                share=True,
+            ),
+            Evidence(
+                "reproduce/laptop/random-coin/beta-0.05-seed*.csv",
+                "eval/exploit/solved",
+                "with 0.05, where novelty is worth more",
                 share=True,
             ),
             Evidence(
                 "reproduce/laptop/random-coin/beta-1-seed*.csv",
                 "eval/exploit/solved",
-                "the same with a beta of 1",
+                "with 1",
                 share=True,
             ),
         ),
