@@ -3,10 +3,9 @@
 There is one stream per environment. A row holds an observation and the step that led to it: action, its probability,
 both rewards, and whether the episode ended. Rows are kept in a ring, each once, however many sequences cover it.
 
-A sequence is (stream, first row, length): `length` transitions are `length + 1` rows. Sequences start at every
-`period`-th row of an episode. They never cross an episode; its short remainder is kept and padded. A sequence lives in
-the row it begins with: `priority` and `length` have one entry per row, 0 where no sequence begins. So a sequence dies
-when its first row is overwritten, without any further bookkeeping, and drawing one is a prefix sum and a search.
+A sequence is (stream, first row, length); `ngu.sequences` says where they begin and end. It lives in the row it begins
+with: `priority` and `length` have one entry per row, 0 where no sequence begins. So a sequence dies when its first row
+is overwritten, without any further bookkeeping, and drawing one is a prefix sum and a search.
 
 All state is in tensors on one device, and `add` and `sample` read none on the host, so CUDA graphs can hold both.
 """

@@ -106,7 +106,7 @@ def sequence_priority(td_error: Tensor, valid: Tensor, max_share: float) -> Tens
     return max_share * size.max(0).values + (1 - max_share) * mean
 
 
-class Progress(NamedTuple):
+class StreamProgress(NamedTuple):
     """Where the streams stand after a row, [S] each."""
 
     episode_start: Tensor
@@ -135,7 +135,7 @@ def advance_streams(
     recording: Tensor,
     trace: int,
     period: int,
-) -> Progress:
+) -> StreamProgress:
     """What a new row, number `now` [S] of each stream, means for the streams' episodes and sequences."""
     episode_start = torch.where(first, now, episode_start)
     sequence_start = torch.where(first, now, sequence_start)
@@ -143,7 +143,7 @@ def advance_streams(
     offset = now - episode_start
     length = now - sequence_start
     full = length == trace
-    return Progress(
+    return StreamProgress(
         episode_start=episode_start,
         episode_offset=torch.where(recording, offset, -1).to(torch.int32),
         sequence_start=sequence_start,
@@ -157,7 +157,7 @@ def advance_streams(
 
 def advance_many(
     now: Tensor, first: Tensor, ended: Tensor, episode_start: Tensor, recording: Tensor, trace: int, period: int
-) -> Progress:
+) -> StreamProgress:
     """`advance_streams` for T rows at once: `now`, `first` and `ended` are [T, S], the rest is where they begin.
 
     After `offset` rows of an episode as many sequences are complete as have their last row at or before it, so where
@@ -177,7 +177,7 @@ def advance_many(
 
     sequence_start = episode_start + complete_by(offset - 1) * period
     length = now - sequence_start
-    return Progress(
+    return StreamProgress(
         episode_start=episode_start,
         episode_offset=torch.where(recording, offset, -1).to(torch.int32),
         sequence_start=sequence_start,

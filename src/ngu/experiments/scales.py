@@ -80,7 +80,7 @@ _TINY_MAZES: dict[str, Any] = {
 SCALES: Mapping[str, Scale] = {
     "paper": Scale("the paper's own settings", _PAPER),
     "node": Scale(
-        "one GPU node: more and larger updates for each step, shorter evaluations, one checkpoint at the end",
+        "one GPU node: more updates for each step, at a higher rate, shorter evaluations, one checkpoint at the end",
         {**_PAPER, "atari": "atari-node"},
     ),
     "laptop": Scale(
