@@ -17,6 +17,8 @@ import pytest
 from conftest import make_tiny_config
 from hypothesis import given
 from hypothesis import strategies as st
+from matplotlib.figure import Figure
+from matplotlib.text import Annotation
 from PIL import Image
 
 from ngu.config import Config
@@ -28,7 +30,7 @@ from ngu.report.groups import Group, flat_settings, make_groups
 from ngu.report.mazes.coverage import SCRIPTED_MAZES, SCRIPTED_SEED
 from ngu.report.results import Results, read_run, read_sources
 from ngu.report.settings import explanations
-from ngu.report.style import spread
+from ngu.report.style import Label, label_ends, spread
 from ngu.report.wording import duration, listing, percent, plain_number
 from ngu.training import Training
 
@@ -442,6 +444,16 @@ def test_labels_are_moved_apart_and_no_farther(wanted: list[float], gap: float) 
     assert max(places) <= 1 + 1e-9
     if (np.diff(wanted) >= gap + 1e-9).all():
         assert places == pytest.approx(wanted)
+
+
+def test_only_lines_that_reach_the_edge_are_linked_to_their_labels() -> None:
+    """A link from the middle of the axes would look as if the line went on."""
+    figure = Figure()
+    ax = figure.subplots()
+    ax.set(xlim=(0, 40), ylim=(0, 1))
+    label_ends(ax, [Label(13, 0.1, "short", "red"), Label(40, 0.9, "long", "blue")], 2.0)
+    linked = {text.get_text(): text.arrow_patch is not None for text in ax.texts if isinstance(text, Annotation)}
+    assert linked == {"short": False, "long": True}
 
 
 def test_numbers_in_words() -> None:

@@ -118,6 +118,6 @@ class Rate:
 
 RATES: Mapping[WorldKind, Rate] = {
     "atari": Rate(16_540, "docs/benchmarks.md: `ngu bench atari` on an H200 with 16 cores, 1.5 trained steps per step"),
-    "disco-maze": Rate(309_000, "docs/results.md: 60 million steps of `disco-maze` in 194 s on an H200, alone"),
+    "disco-maze": Rate(208_000, "docs/results.md: 40 million steps of `disco-maze` in 192 s on an H200, alone"),
 }
 """What GPU-hours are reckoned with; the evaluations of Atari come on top."""

@@ -131,6 +131,10 @@ def share_axis(ax: Axes, top: float = 1.0) -> None:
     ax.yaxis.set_major_formatter(PercentFormatter(1.0, decimals=0))
 
 
+_NEAR_THE_EDGE = 0.9
+"""From here on, as a share of the axes' width, a line's end is linked to its label."""
+
+
 @dataclass(frozen=True)
 class Label:
     """A text that belongs to the point (x, y) where a line ends."""
@@ -145,14 +149,23 @@ class Label:
 def label_ends(ax: Axes, labels: Sequence[Label], height: float) -> None:
     """Writes labels to the right of the axes beside the ends of their lines, moved apart where they would overlap.
 
-    `height` is about that of the axes, in inches; lines and limits must be there before.
+    A line that ends well before the others is known by its colour: a link across the axes would look like its
+    continuation. `height` is about that of the axes, in inches; lines and limits must be there before.
     """
     ax.autoscale_view()
     to_axes = ax.transData + ax.transAxes.inverted()
     ordered = sorted(labels, key=lambda label: label.y)
-    wanted = [float(to_axes.transform((label.x, label.y))[1]) for label in ordered]
+    ends = [to_axes.transform((label.x, label.y)) for label in ordered]
     gap = FONT_SIZE * 1.25 / (72 * height)
-    for label, place in zip(ordered, spread(wanted, gap), strict=True):
+    for label, end, place in zip(ordered, ends, spread([float(y) for _, y in ends], gap), strict=True):
+        link = {
+            "arrowstyle": "-",
+            "color": label.colour,
+            "linewidth": 0.6,
+            "shrinkA": 1,
+            "shrinkB": 0,
+            "relpos": (0, 0.5),
+        }
         ax.annotate(
             label.text,
             xy=(label.x, label.y),
@@ -164,14 +177,7 @@ def label_ends(ax: Axes, labels: Sequence[Label], height: float) -> None:
             va="center",
             ha="left",
             annotation_clip=False,
-            arrowprops={
-                "arrowstyle": "-",
-                "color": label.colour,
-                "linewidth": 0.6,
-                "shrinkA": 1,
-                "shrinkB": 0,
-                "relpos": (0, 0.5),
-            },
+            arrowprops=link if end[0] > _NEAR_THE_EDGE else None,
         )
 
 
