@@ -6,6 +6,7 @@ import os
 import signal
 import socket
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -17,7 +18,9 @@ from tiny_runs import COMMAND, ENVIRONMENT, checkpoint_steps, ngu, train_command
 from worker_checks import gone
 
 from ngu.checkpoint import load_newest
+from ngu.errors import UserError
 from ngu.metrics import read_metrics
+from ngu.runners.cluster import Head
 
 SETTINGS = {
     "run__runner": "ray",
@@ -132,6 +135,34 @@ def test_an_address_without_a_cluster_is_refused_in_a_sentence(address: str, sen
     assert not (tmp_path / "run").exists()
 
 
+def test_a_cluster_with_another_token_is_refused_in_a_sentence(tmp_path: Path) -> None:
+    script = "import ray; ray.init('local', num_cpus=1, include_dashboard=False, logging_level='error');"
+    script += "print(ray.get_runtime_context().gcs_address, flush=True); input()"
+    with subprocess.Popen(
+        [sys.executable, "-c", script],
+        env={**ENVIRONMENT, "RAY_AUTH_MODE": "token", "RAY_AUTH_TOKEN": "mine" * 8},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as cluster:
+        assert cluster.stdin is not None
+        assert cluster.stdout is not None
+        address = cluster.stdout.readline().strip()
+        processes = descendants(cluster.pid)
+        command = train_command(tmp_path, "run", **{**SETTINGS, "ray__address": address})
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setitem(ENVIRONMENT, "RAY_AUTH_MODE", "disabled")
+            answer = ngu(*command)
+        cluster.stdin.write("\n")
+    assert gone(processes)
+    assert answer.returncode == 2
+    sentence = answer.stderr.splitlines()[-1]
+    assert sentence.startswith(f"ngu: something listens at {address}, but Ray could not join a cluster there (")
+    assert "set RAY_AUTH_MODE=token" in sentence
+    assert "Traceback" not in answer.stderr
+    assert not (tmp_path / "run").exists()
+
+
 @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupted_run_ends_with_a_checkpoint(sent: signal.Signals, tmp_path: Path) -> None:
     run, log = tmp_path / "run", tmp_path / "log"
@@ -147,3 +178,54 @@ def test_an_interrupted_run_ends_with_a_checkpoint(sent: signal.Signals, tmp_pat
     assert len(checkpoint_steps(run)) == 1
     assert load_newest(run / "checkpoints").step > 0
     assert "Traceback" not in log.read_text()
+
+
+def test_a_run_that_loses_its_cluster_ends_with_a_checkpoint_and_goes_on(tmp_path: Path) -> None:
+    """Ray would end the process a minute after its head, with all that was learned since the last checkpoint."""
+    run, log = tmp_path / "run", tmp_path / "log"
+    command = train_command(tmp_path, "run", run__steps=10**8, **{**SETTINGS, "run__checkpoint_period": 10**8})
+    with started(command, log) as process:
+        wait_for(lambda: bool((run / "metrics.jsonl").exists() and read_metrics(run / "metrics.jsonl")), process, log)
+        processes = descendants(process.pid)
+        (head,) = (child for child in processes if "gcs_server" in Path(f"/proc/{child}/cmdline").read_text())
+        os.kill(head, signal.SIGKILL)
+        assert process.wait(timeout=300) == 2, log.read_text()
+        assert gone(processes)
+    (reached,) = checkpoint_steps(run)
+    told = log.read_text()
+    assert "the head of the Ray cluster at 127.0.0.1:" in told
+    assert told.rstrip().endswith("when there is a cluster again, go on with `ngu resume`.")
+    assert "Traceback" not in told
+    answer = ngu("resume", str(run), "--run.steps", str(reached + 40))
+    assert answer.returncode == 0, answer.stderr
+    assert load_newest(run / "checkpoints").step >= reached + 40
+
+
+def test_a_head_is_given_time_to_come_back() -> None:
+    now = 0.0
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = "{}:{}".format(*server.getsockname())
+        head = Head("mend it", address, lambda: now)
+        now = 100.0
+        head.require()
+    now = 101.0
+    head.require()  # too soon to look again
+    now = 103.0
+    head.require()
+    now = 129.0
+    head.require()
+    with socket.create_server(server_of(address)):
+        now = 131.0
+        head.require()
+    now = 160.0
+    head.require()
+    now = 161.5
+    head.require()  # too soon to look again
+    now = 162.0
+    with pytest.raises(UserError, match=rf"cluster at {address} has not answered for 31 s \(.*\); mend it\.$"):
+        head.require()
+
+
+def server_of(address: str) -> tuple[str, int]:
+    host, _, port = address.rpartition(":")
+    return host, int(port)

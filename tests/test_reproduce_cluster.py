@@ -242,6 +242,37 @@ def test_one_signal_stops_runs_on_the_cluster_and_the_same_command_goes_on(
     assert steps[-1] == reached + 32
 
 
+def test_a_cluster_that_is_lost_is_told_in_a_sentence(tmp_path: Path) -> None:
+    """One of its own: what its head takes with it, others still need. Ray would end the command a minute later."""
+    (cell,) = plan_of(tmp_path, 10**6, ("ngu",), run__checkpoint_period=30).cells()
+    cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
+    address = cluster.address
+    try:
+        arguments = ["reproduce", "fig_disco_maze", "--scale", "smoke", "--folder", str(tmp_path), "--variants", "ngu"]
+        arguments += ["--seeds", "1", "--cluster", address, "--budget", "1000000"]
+        process = subprocess.Popen(
+            [*COMMAND, *arguments, "--settings", "run.checkpoint_period=30"],
+            env={**os.environ, "OMP_NUM_THREADS": "1"},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        try:
+            wait_for(lambda: checkpoint_steps(cell.path))
+            (head,) = cluster.head_node.all_processes["gcs_server"]
+            os.kill(head.process.pid, signal.SIGKILL)
+            _, told = process.communicate(timeout=PATIENCE)
+        finally:
+            process.kill()
+    finally:
+        cluster.shutdown()
+    assert process.returncode == 2, told
+    assert f"the head of the Ray cluster at {address} has not answered for" in told
+    assert told.rstrip().endswith("when there is a cluster again, the same command goes on.")
+    assert "Traceback" not in told
+    assert checkpoint_steps(cell.path), "what had come back is there"
+
+
 @pytest.mark.skipif(torch.cuda.is_available(), reason="runs would train on the GPU")
 def test_what_the_user_has_to_put_right_is_not_tried_again(nodes: Cluster, tmp_path: Path) -> None:
     """The nodes only say that they have GPUs; a run that asks for one gets there, and finds none."""

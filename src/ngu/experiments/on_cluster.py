@@ -28,7 +28,7 @@ from ngu.experiments.plan import Cell
 from ngu.experiments.running import ClusterShare, Outcome, command_of, is_finished, last_line
 from ngu.experiments.watching import Watch
 from ngu.run_folder import RunFolder, replace_file, reserve_folder, sync_folder
-from ngu.runners.cluster import join, load_ray
+from ngu.runners.cluster import Head, join, load_ray
 from ngu.runners.fleet import MACHINE_LOST, reason_of
 
 _POLL = 0.1
@@ -92,6 +92,7 @@ class ClusterGrid:
         self._share = share
         self._devices = devices
         self._outcome, self._watch, self._asked = outcome, watch, asked
+        self._head = Head("when there is a cluster again, the same command goes on")
         self._has_gpus = self._ray.cluster_resources().get("GPU", 0) > 0
         self._runs: list[_Run] = []
 
@@ -102,6 +103,7 @@ class ClusterGrid:
         told = False
         try:
             while self._runs:
+                self._head.require()
                 if self._asked.is_set() and not told:
                     told = True
                     self._stop()

@@ -11,7 +11,8 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,10 @@ from ngu.errors import UserError
 
 _PATIENCE = 10.0
 """Seconds in which the machine of a cluster's address has to answer."""
+_HEAD_LOOK = 2.0
+"""Seconds between two looks at a cluster's head, and the most that one takes."""
+_HEAD_PATIENCE = 30.0
+"""Seconds without an answer of the head after which a run stops: half of what Ray waits before it ends this process."""
 _QUIET: dict[str, Any] = {"log_to_driver": False, "logging_level": "warning"}
 """What Ray has to say of itself goes to its own logs."""
 
@@ -102,23 +107,63 @@ def join(address: str, setting: str = "ray.address", option: str = "--address", 
             f"{setting} is {address}, but {who} must run on a machine of the cluster; start ngu there with {option} "
             "auto."
         )
+    listens = False
     try:
-        _require_listener(address)
+        # Where nothing listens Ray itself would try for minutes, and then end this process.
+        listens = _knock(address, _PATIENCE)
         with _own_signals():
             load_ray().init(address=address, **_QUIET)
     except (OSError, OverflowError, ValueError, RuntimeError) as error:
         first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        if listens:
+            raise UserError(
+                f"something listens at {address}, but Ray could not join a cluster there ({first}); if the cluster "
+                "asks for a token, set RAY_AUTH_MODE=token here, too; its port and Ray's version must be the cluster's."
+            ) from None
         raise UserError(
             f"no Ray cluster answers at {address} ({first}); start one with `ray start --head`, or leave {setting} "
             f"{'out' if setting == option else 'empty'}."
         ) from None
 
 
-def _require_listener(address: str) -> None:
-    """Raises for an address that nothing listens at: Ray itself would try for minutes, and then end this process."""
+def _knock(address: str, seconds: float) -> bool:
+    """Whether the address has a port; raises if it has, and nothing listens there."""
     host, colon, port = address.rpartition(":")
-    if colon and port.isdigit():
-        socket.create_connection((host.strip("[]"), int(port)), timeout=_PATIENCE).close()
+    if not (colon and port.isdigit()):
+        return False
+    socket.create_connection((host.strip("[]"), int(port)), timeout=seconds).close()
+    return True
+
+
+class Head:
+    """The process that a joined cluster cannot do without, watched while there is time to save what was learned.
+
+    Args:
+        then: what the user can do when it is lost, as the end of a sentence.
+        address: where it listens; that of the cluster if it is not given.
+    """
+
+    def __init__(self, then: str, address: str = "", clock: Callable[[], float] = time.monotonic) -> None:
+        self._then = then
+        self._address = address or str(load_ray().get_runtime_context().gcs_address)
+        self._clock = clock
+        self._looked = self._answered = clock()
+
+    def require(self) -> None:
+        """Raises if it has been silent for too long; looks every few seconds, however often it is called."""
+        if self._clock() - self._looked < _HEAD_LOOK:
+            return
+        try:
+            _knock(self._address, _HEAD_LOOK)
+            self._answered = self._clock()
+        except OSError as error:
+            silent = self._clock() - self._answered
+            if silent >= _HEAD_PATIENCE:
+                raise UserError(
+                    f"the head of the Ray cluster at {self._address} has not answered for {silent:.0f} s "
+                    f"({error.strerror or error}); {self._then}."
+                ) from None
+        self._looked = self._clock()
 
 
 def _descendants() -> list[int]:

@@ -34,7 +34,7 @@ from ngu.runners.actor_process import (
     on_this_machine,
     running_of,
 )
-from ngu.runners.cluster import connect, load_ray
+from ngu.runners.cluster import Head, connect, load_ray
 from ngu.runners.fleet import Fleet, Member
 from ngu.runners.learning import LearningLoop
 
@@ -96,11 +96,13 @@ class RayRunner(LearningLoop):
         self._restarts_before = 0
         self._ray = load_ray()
         self._cluster = connect(config)
+        self._head = Head("when there is a cluster again, go on with `ngu resume`")
 
     # ---------------------------------------------------------------------------------------------- acting
 
     def advance(self) -> None:
         """Takes in the next chunk, if one comes in time, and does the updates that are due after it."""
+        self._head.require()
         actors = self._fleet()
         self._publish()
         for member in actors.members:
@@ -219,6 +221,7 @@ class RayRunner(LearningLoop):
         """
         had_room = time.monotonic()
         while wait and self._asked:
+            self._head.require()
             self._hear_evaluator(_PATIENCE)
             if self._evaluators is None or self._evaluators.members[0].running:
                 had_room = time.monotonic()
