@@ -7,6 +7,7 @@ the paper by eye.
 from __future__ import annotations
 
 import copy
+import itertools
 import math
 from dataclasses import dataclass
 from typing import Any
@@ -198,6 +199,17 @@ class DictionaryReplay:
                 break
             found.append(row)
         return found
+
+    def left_before_a_cut(self, key: tuple[int, int]) -> float:
+        """Transitions from a sequence's first row to where its episode was cut; endless if it is not known to be."""
+        stream, start = key
+        rows = self.rows[stream][start + 1 :]
+        for steps, (row, behind) in enumerate(itertools.pairwise(rows), 1):
+            if row["terminated"]:
+                break
+            if behind["first"]:
+                return steps
+        return float("inf")
 
 
 # ------------------------------------------------------------------------------------------- comparing state

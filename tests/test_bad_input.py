@@ -143,6 +143,8 @@ def test_names_and_values(argv: list[str], sentence: str, refuse: Refuse) -> Non
             "replay.capacity (200000) leaves 3125 steps to each of 64 environments, but a",
         ),
         ({"replay.lookahead": -1}, "replay.lookahead is -1; set it to 0 or more."),
+        ({"replay.cut_margin": -1}, "replay.cut_margin is -1; set it to 0 or more."),
+        ({"replay.cut_margin": 4000}, "replay.cut_margin (4000) is more than the 3125 steps that replay keeps of each"),
         ({"replay.lookahead": 4000}, "replay.lookahead (4000) is more than the 3125 steps that replay keeps of each"),
         ({"replay.burn_in": 7}, "replay.burn_in is 7; set it to 0, or to replay.period (20)"),
         ({"replay.min_sequences": 10**6}, "replay.min_sequences (1000000) is more than a replay of capacity"),

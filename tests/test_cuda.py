@@ -71,7 +71,13 @@ def test_recorded_acting_equals_plain_acting(monkeypatch: pytest.MonkeyPatch) ->
     assert_close(states[0], states[1])
 
 
-AROUND = {"replay__trace_length": 3, "replay__period": 2, "replay__burn_in": 2, "replay__lookahead": 6}
+AROUND = {
+    "replay__trace_length": 3,
+    "replay__period": 2,
+    "replay__burn_in": 2,
+    "replay__lookahead": 6,
+    "replay__cut_margin": 4,
+}
 """What lies before and behind sequences is drawn with them."""
 
 

@@ -46,6 +46,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "random-projection": {"novelty__controllable_states": "random"},
     "burn-in": {"replay__period": 4, "replay__burn_in": 4},
     "lookahead": {"replay__lookahead": 5},
+    "cut margin": {"replay__cut_margin": 5},
     "average": {"learner__average_share": 0.3},
 }
 

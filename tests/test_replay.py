@@ -19,7 +19,7 @@ from ngu.errors import UserError
 from ngu.machine import free_memory
 from ngu.networks import RecurrentState
 from ngu.replay import SequenceReplay
-from ngu.sequences import Batch, Row
+from ngu.sequences import Batch, Row, sequence_priority
 
 SPEC = EnvironmentSpec((2,), torch.float32, 5)
 CPU = torch.device("cpu")
@@ -94,14 +94,15 @@ def sequences_in(batch: Batch, streams: int) -> list[tuple[int, int]]:
 def check_contents(batch: Batch, writer: Writer) -> None:
     """Every sequence of the batch is what the dictionary holds, and what follows in its episode; then comes padding."""
     replay = writer.replay
-    trace, lookahead = replay.config.trace_length, replay.config.lookahead
+    trace, lookahead, margin = replay.config.trace_length, replay.config.lookahead, replay.config.cut_margin
     for column, key in enumerate(sequences_in(batch, replay.streams)):
         length = len(writer.twin.sequences[key]) - 1
         rows = writer.twin.sequences[key] + writer.twin.following(key, lookahead)
         known = len(rows) - 1
         padded = rows + rows[-1:] * (trace + lookahead - known)
         assert batch.length[column].item() == length
-        assert batch.trained[:, column].tolist() == [t < length for t in range(trace)]
+        left = writer.twin.left_before_a_cut(key)
+        assert batch.trained[:, column].tolist() == [t < length and left - t > margin for t in range(trace)]
         assert batch.valid[:, column].tolist() == [t < known for t in range(trace + lookahead)]
 
         def seen(name: str, rows: list[dict[str, Any]] = padded) -> Any:
@@ -155,8 +156,9 @@ def worlds(draw: st.DrawFn) -> Writer:
     period = draw(st.integers(1, trace))
     slots = draw(st.integers(2 * (trace + 1), 2 * (trace + 1) + 8))
     script = draw(st.lists(episodes, min_size=1, max_size=3))
-    burn_in, lookahead = draw(st.sampled_from([0, period])), draw(st.sampled_from([0, 1, 3, 7]))
-    replay = make_replay(len(script), slots, trace, period, burn_in=burn_in, lookahead=lookahead)
+    further = st.sampled_from([0, 1, 3, 7])
+    around = {"burn_in": draw(st.sampled_from([0, period])), "lookahead": draw(further), "cut_margin": draw(further)}
+    replay = make_replay(len(script), slots, trace, period, **around)
     return Writer(replay, script, joined_late=draw(st.booleans()))
 
 
@@ -220,6 +222,34 @@ def test_sequences_look_ahead_as_far_as_their_episode_goes() -> None:
     batch = writer.replay.sample(4)
     assert dict(zip(sequences_in(batch, 1), batch.valid.sum(0).tolist(), strict=True))[0, 56] == 27
     check_contents(batch, writer)
+
+
+def test_the_last_steps_before_a_cut_are_not_trained() -> None:
+    """Episodes of 55 steps, the first cut, the second ended; sequences of 20 at 0, 20 and 40 of each."""
+    writer = Writer(make_replay(1, 200, 20, 20, cut_margin=25), [[(55, False), (55, True)]])
+    writer.write(56)
+
+    def trained() -> dict[tuple[int, int], int]:
+        batch = writer.replay.sample(int(writer.replay.count()))
+        check_contents(batch, writer)
+        return dict(zip(sequences_in(batch, 1), batch.trained.sum(0).tolist(), strict=True))
+
+    assert trained() == {(0, 0): 20, (0, 20): 20, (0, 40): 15}, "whether it goes on is not known before the next row"
+    writer.write(1)
+    assert trained() == {(0, 0): 20, (0, 20): 10, (0, 40): 0}
+    writer.write(70)
+    assert trained() == {(0, 0): 20, (0, 20): 10, (0, 40): 0, (0, 56): 20, (0, 76): 20, (0, 96): 15}
+
+
+def test_a_sequence_that_is_not_trained_is_not_drawn_again() -> None:
+    """Its place in a batch would be wasted for ever."""
+    writer = Writer(make_replay(1, 200, 20, 20, cut_margin=25), [[(55, False)]])
+    writer.write(57)
+    batch = writer.replay.sample(3)
+    error = torch.ones(20, 3)
+    writer.replay.update_priorities(batch, sequence_priority(error * batch.trained, batch.trained, 0.9))
+    drawn = sequences_in(writer.replay.sample(64), 1)
+    assert set(drawn) == {(0, 0), (0, 20)}
 
 
 def test_nothing_is_looked_at_across_a_gap() -> None:

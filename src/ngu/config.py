@@ -288,6 +288,8 @@ class ReplayConfig:
     """Steps before a sequence that renew its recurrent state and are not trained; 0 (the paper's), or `period`."""
     lookahead: int = 0
     """Steps past a sequence's end, inside its episode, that its targets look at; they are not trained themselves."""
+    cut_margin: int = 0
+    """Last steps of an episode that was cut, by a time limit for instance, and did not end, that are not trained."""
     priority_exponent: float = 0.9
     """Sequences are drawn with probability proportional to priority to this power."""
     importance_exponent: float = 0.6
@@ -309,7 +311,8 @@ class ReplayConfig:
             f"replay.period ({self.period}) is longer than replay.trace_length ({self.trace_length}), so steps would "
             "be lost between sequences; set the period to the trace length or less.",
         )
-        _require(self.lookahead >= 0, f"replay.lookahead is {self.lookahead}; set it to 0 or more.")
+        for name in ("lookahead", "cut_margin"):
+            _require(getattr(self, name) >= 0, f"replay.{name} is {getattr(self, name)}; set it to 0 or more.")
         _require(
             self.burn_in in (0, self.period),
             f"replay.burn_in is {self.burn_in}; set it to 0, or to replay.period ({self.period}): recurrent states are "
@@ -535,11 +538,12 @@ class Config:
             f"replay.capacity ({self.replay.capacity}) leaves {slots} steps to each of {envs} environments, but a "
             f"trace of {trace} needs {needed}; raise the capacity to {needed * envs} or shorten replay.trace_length.",
         )
-        _require(
-            self.replay.lookahead <= slots,
-            f"replay.lookahead ({self.replay.lookahead}) is more than the {slots} steps that replay keeps of each "
-            f"environment; set it to {slots} or less.",
-        )
+        for name in ("lookahead", "cut_margin"):
+            _require(
+                getattr(self.replay, name) <= slots,
+                f"replay.{name} ({getattr(self.replay, name)}) is more than the {slots} steps that replay keeps of "
+                f"each environment; set it to {slots} or less.",
+            )
         _require(
             self.mixture.num_mixtures <= envs,
             f"mixture.num_mixtures ({self.mixture.num_mixtures}) is more than env.num_envs ({envs}), so some policies "

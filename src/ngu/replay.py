@@ -233,7 +233,12 @@ class SequenceReplay:
         birth = newest - (newest - slot) % self.slots
 
         offset = torch.arange(trace + self.config.lookahead + 1, device=self.device).unsqueeze(1)
-        known = self._known(birth, newest, length, stream) if self.config.lookahead else length
+        further = max(self.config.lookahead, self.config.cut_margin)
+        reach = self._reach(birth, newest, length, stream, further) if further else length
+        known = torch.minimum(reach, length + self.config.lookahead)
+        trained = offset[:trace] < length
+        if self.config.cut_margin:
+            trained &= self._far_from_cuts(offset[:trace], birth, newest, reach, stream)
         rows = self._place(slot + torch.minimum(offset, known), stream)
         inputs = self._inputs(rows, stream)
         return Batch(
@@ -245,7 +250,7 @@ class SequenceReplay:
             intrinsic=inputs.intrinsic[1:],
             terminated=self.terminated[rows[1:]],
             valid=offset[:-1] < known,
-            trained=offset[:trace] < length,
+            trained=trained,
             length=length,
             weight=weight,
             place=place,
@@ -253,12 +258,24 @@ class SequenceReplay:
             burn_in=self._burn_in(place, stream, birth) if self.config.burn_in else None,
         )
 
-    def _known(self, birth: Tensor, newest: Tensor, length: Tensor, stream: Tensor) -> Tensor:
-        """[B]: transitions from the first row of sequences to the last that is there of what their targets may use."""
-        ahead = length + 1 + torch.arange(self.config.lookahead, device=self.device).unsqueeze(1)
+    def _reach(self, birth: Tensor, newest: Tensor, length: Tensor, stream: Tensor, further: int) -> Tensor:
+        """[B]: transitions from the first row of sequences to the last that is there of their episodes.
+
+        Past the sequences' ends at most `further` are counted.
+        """
+        ahead = length + 1 + torch.arange(further, device=self.device).unsqueeze(1)
         first, there = (self.episode_offset[self._place(row, stream)] for row in (birth, birth + ahead))
         # Later episodes, and rows outside of any, have smaller numbers than this one would have there.
         return length + ((there == first + ahead) & (birth + ahead <= newest)).sum(0)
+
+    def _far_from_cuts(self, offset: Tensor, birth: Tensor, newest: Tensor, reach: Tensor, stream: Tensor) -> Tensor:
+        """[T, B] bool: False on the last steps of episodes that were cut.
+
+        What would have followed is only guessed there, by the value of a state that itself is never trained.
+        """
+        ends = self.terminated[self._place(birth + reach, stream)]
+        over = birth + reach < newest  # the next row is another episode's, or farther away than the margin
+        return ends | ~over | (reach - offset > self.config.cut_margin)
 
     def _inputs(self, rows: Tensor, stream: Tensor) -> AgentInput:
         """What the policies of streams [B] saw at rows [..., B]."""

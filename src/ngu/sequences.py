@@ -86,9 +86,9 @@ class Batch:
     valid: Tensor
     """[T+L, B] bool: False on padding"""
     trained: Tensor
-    """[T, B] bool: the valid steps of the sequences themselves"""
+    """[T, B] bool: the valid steps of the sequences themselves, without those too near to where an episode was cut"""
     length: Tensor
-    """[B] int64: how many these are"""
+    """[B] int64: how many valid steps they have"""
     weight: Tensor
     """[B] importance weights, at most 1"""
     place: Tensor
