@@ -148,17 +148,21 @@ class Head:
         self._address = address or str(load_ray().get_runtime_context().gcs_address)
         self._clock = clock
         self._looked = self._answered = clock()
+        self._failed = False
 
     def require(self) -> None:
-        """Raises if it has been silent for too long; looks every few seconds, however often it is called."""
+        """Raises if it has been silent for too long; looks every few seconds, however often it is called.
+
+        Who was busy for long, with a checkpoint perhaps, and then finds it silent looks once more.
+        """
         if self._clock() - self._looked < _HEAD_LOOK:
             return
         try:
             _knock(self._address, _HEAD_LOOK)
-            self._answered = self._clock()
+            self._answered, self._failed = self._clock(), False
         except OSError as error:
-            silent = self._clock() - self._answered
-            if silent >= _HEAD_PATIENCE:
+            silent, failed_before, self._failed = self._clock() - self._answered, self._failed, True
+            if failed_before and silent >= _HEAD_PATIENCE:
                 raise UserError(
                     f"the head of the Ray cluster at {self._address} has not answered for {silent:.0f} s "
                     f"({error.strerror or error}); {self._then}."
