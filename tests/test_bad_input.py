@@ -142,6 +142,10 @@ def test_names_and_values(argv: list[str], sentence: str, refuse: Refuse) -> Non
             {"replay.trace_length": 10_000},
             "replay.capacity (200000) leaves 3125 steps to each of 64 environments, but a",
         ),
+        (
+            {"env.name": "deep-sea", "env.sea_size": 101, "env.maze_size": 9},
+            "evaluation.max_steps (100) is less than the 101 steps of a dive",
+        ),
         ({"replay.lookahead": -1}, "replay.lookahead is -1; set it to 0 or more."),
         ({"replay.cut_margin": -1}, "replay.cut_margin is -1; set it to 0 or more."),
         ({"replay.cut_margin": 4000}, "replay.cut_margin (4000) is more than the 3125 steps that replay keeps of each"),

@@ -145,6 +145,19 @@ def test_a_new_start_replaces_every_copy() -> None:
     assert snapshots(torch.zeros(2, 2)).flatten().tolist() == [3.0, 3.0]
 
 
+def test_with_a_copy_more_than_environments_new_episodes_always_get_the_newest() -> None:
+    """However long others keep theirs."""
+    snapshots = EmbeddingSnapshots(constant(0.0), 3, 4, POINTS, ONE_NUMBER, CPU)
+    mine = [0.0, 0.0, 0.0]
+    for version in range(1, 30):
+        snapshots.renew(constant(version))
+        starts = version % 3 if version < 20 else 0  # from then on 1 and 2 never end
+        snapshots.begin(torch.arange(3) == starts)
+        mine[starts] = float(version)
+        assert snapshots(torch.zeros(3, 2)).flatten().tolist() == mine
+    assert snapshots.age[snapshots.slot].tolist() == [0, 10, 12]
+
+
 def test_the_copies_do_not_follow_the_learner_by_themselves() -> None:
     f = constant(1.0)
     snapshots = EmbeddingSnapshots(f, 1, 2, POINTS, ONE_NUMBER, CPU)

@@ -169,11 +169,20 @@ def test_devices_threads_and_a_cluster_are_passed_on(tmp_path: Path) -> None:
     assert Path(config.run.folder) / config.run.name == cell.path == tmp_path / "gravitar" / "r2d2-rnd" / "seed-0"
 
 
+def test_a_scale_does_not_change_what_an_experiment_is_about() -> None:
+    sizes = {
+        cell.arm.name: cell.config().novelty.embedding_size for cell in plan_of("disco_maze_sizes", "smoke").cells()
+    }
+    assert sizes == {"state-16": 16, "state-32": 32, "state-64": 64}
+    for cell in plan_of("deep_sea", "smoke").cells():
+        assert cell.config().evaluation.max_steps == cell.config().env.sea_size
+
+
 def test_a_small_budget_still_has_a_curve() -> None:
     (cell, *_) = plan_of("ngu_evals_graph", "node", budget=1_000_000).cells()
     assert cell.config().evaluation.period == 100_000
     (cell, *_) = plan_of("ngu_evals_graph", "node").cells()
-    assert cell.config().evaluation.period == 2_000_000
+    assert cell.config().evaluation.period == 5_000_000, "the preset's, where no budget is given"
 
 
 def test_every_claim_belongs_to_an_experiment_and_a_verdict_to_runs() -> None:

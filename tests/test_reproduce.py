@@ -167,6 +167,10 @@ def test_the_list_covers_everything_and_names_its_sources(capsys: pytest.Capture
     ("arguments", "sentence"),
     [
         ([], "`ngu reproduce` needs a NAME; `ngu reproduce --list` shows them all."),
+        (["fig_disco_maze", "--settings", "learner.replay_ratoi=4"], "learner.replay_ratoi"),
+        (["fig_disco_maze", "--list", "--settings", "learner.replay_ratio=abc"], "learner.replay_ratio"),
+        (["fig_disco_maze", "--device", "gpu"], "--device gpu is not a device; give cpu, cuda, cuda:1 or auto."),
+        (["fig_disco_maze", "--runner", "slurm"], "--runner is slurm; give local or ray."),
         (["fig_disco"], "the experiment fig_disco does not exist; the nearest"),
         (["fig_disco_maze", "--scale", "huge"], "the scale huge does not exist; known: laptop, node, paper, smoke."),
         (["fig_disco_maze", "--seeds", "0"], "--seeds is 0; give 1 or more."),

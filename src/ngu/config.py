@@ -44,7 +44,7 @@ class EnvConfig:
     id: str = ""
     """Gymnasium: the environment's id, after its package if that registers it (my_package:MyEnv-v0)."""
     threads: int = 0
-    """Emulator threads over all groups; 0 for one on each core."""
+    """Emulator threads of each group, which mostly work in turns; 0 for one on each core."""
     workers: int = 0
     """Worker processes over all groups; 0 for one on each core."""
     worker_timeout: float = 60.0
@@ -156,7 +156,7 @@ class NoveltyConfig:
     embedding_hidden: int = 128
     """Width of the hidden layer of the action classifier h."""
     embedding_snapshots: int = 2
-    """How many frozen copies of f serve the running episodes; one is renewed when no episode uses it."""
+    """Frozen copies of f for running episodes; one that none uses is renewed. At most one more than environments."""
     filters: tuple[int, ...] = (16, 32)
     """Convolution channels of f and of RND's networks."""
     kernels: tuple[int, ...] = (3, 3)
@@ -544,6 +544,11 @@ class Config:
                 f"replay.{name} ({getattr(self.replay, name)}) is more than the {slots} steps that replay keeps of "
                 f"each environment; set it to {slots} or less.",
             )
+        _require(
+            self.env.name != "deep-sea" or self.evaluation.max_steps >= self.env.sea_size,
+            f"evaluation.max_steps ({self.evaluation.max_steps}) is less than the {self.env.sea_size} steps of a dive, "
+            f"so no evaluation could find the treasure; set it to {self.env.sea_size} or more.",
+        )
         _require(
             self.mixture.num_mixtures <= envs,
             f"mixture.num_mixtures ({self.mixture.num_mixtures}) is more than env.num_envs ({envs}), so some policies "

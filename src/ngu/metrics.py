@@ -42,6 +42,7 @@ GLOSSARY: dict[str, str] = {
     "novelty/episodic": "The episodic part of r_i, 1 / (sqrt(summed similarity) + c), mean over the steps collected.",
     "novelty/alpha": "The life-long modulator alpha before its clip to [1, L], mean over the steps collected.",
     "novelty/rnd_error": "RND's prediction error err(x) on the actors' observations, mean over the steps collected.",
+    "novelty/embedding_age": "Agent steps since the f that rewards was copied from the learner's, mean over actors.",
     "actor/q_max": "Value of the best action by the actors' networks, mean over the steps collected.",
     "actor/q_max/episode_*": "The same for the first, second, ... episode of a meta-episode (novelty.memory_episodes).",
     "actor/q_max/*": "The same for the actors of beta_0 (exploit) or beta_{N-1} (explore) alone.",

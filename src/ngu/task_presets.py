@@ -67,7 +67,7 @@ DEEP_SEA: Mapping[str, Any] = {
     "learner.adam_epsilon": 1e-3,
     "learner.target_period": 20,  # values go back one step of an unlikely path with each copy
     "evaluation.num_envs": 8,
-    "evaluation.max_steps": 20,
+    "evaluation.max_steps": 50,  # as many as the largest sea has; a dive ends by itself
     "evaluation.period": 20_000,
     "run.steps": 400_000,
     "run.log_period": 10_000,

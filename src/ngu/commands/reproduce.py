@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import sys
 from dataclasses import dataclass
@@ -79,6 +80,8 @@ def main(argv: list[str]) -> int:
         return 0
     plan = _plan(command, experiment(command.name))
     cells = plan.cells()
+    for cell in cells:
+        cell.config()  # refuses settings that are not there, or do not fit
     if command.list:
         _print_list([plan])
         for cell in cells:
@@ -105,9 +108,14 @@ def _check(command: Reproduce) -> None:
             raise UserError(f"--{name.replace('_', '-')} is {value}; give {least} or more.")
     if command.gpus_per_run is not None and not 0 < command.gpus_per_run <= 1:
         raise UserError(f"--gpus-per-run is {command.gpus_per_run:g}; give more than 0, and 1 at most.")
+    if command.runner not in (None, "local", "ray"):
+        raise UserError(f"--runner is {command.runner}; give local or ray.")
     if command.cluster is not None:
         _check_cluster(command)
         return
+    for device in command.device:
+        if not re.fullmatch(r"auto|cpu|cuda(:\d+)?", device):
+            raise UserError(f"--device {device} is not a device; give cpu, cuda, cuda:1 or auto.")
     for name in ("cpus_per_run", "gpus_per_run"):
         if getattr(command, name) is not None:
             raise UserError(f"--{name.replace('_', '-')} is for runs on a Ray cluster; give its address by --cluster.")

@@ -21,7 +21,7 @@ _OTHERWISE = "set novelty.controllable_states to learned"
 def make_environment(config: Config, num_envs: int, device: torch.device, share: int = 1) -> EnvironmentBatch:
     """`num_envs` environments, on `device` if they are tensors (`EnvConfig.on_device`), else on the host.
 
-    `share` batches divide the machine's cores: each gets its part of the threads or worker processes.
+    `share` batches divide the machine's cores: each gets its part of the worker processes.
     """
     env, hand_crafted = config.env, config.novelty.hand_crafted
     if hand_crafted:

@@ -201,7 +201,8 @@ _ALL: tuple[Experiment, ...] = (
         columns=tuple(column(arm) for arm in (NGU, NGU_NO_RND, NGU_N1, NGU_N1_NO_RND)),
         panels=(
             Panel("score in evaluation", "score"),
-            Panel("rooms in an episode", "rooms", ("eval/exploit/rooms", "eval/explore/rooms")),
+            # The paper speaks of the exploratory policy's.
+            Panel("rooms in an episode", "rooms", ("eval/explore/rooms", "eval/exploit/rooms")),
         ),
         frames=ATARI_FRAMES,
         published={

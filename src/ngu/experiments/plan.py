@@ -16,7 +16,7 @@ from ngu.presets import PRESETS, preset
 from ngu.variants import VARIANTS
 
 EVALUATIONS = 10
-"""A run has at least so many evaluations, however small its budget, so that there is a curve."""
+"""A run has at least so many evaluations, however small the budget it is given, so that there is a curve."""
 _LOGS = 50
 
 
@@ -95,18 +95,25 @@ class Plan:
 
     def _usual(self, task: Task, name: str) -> Any:
         """A setting as the scale has it."""
-        return self.scale.settings.get(task.world, {}).get(name, PRESETS[self.scale.presets[task.world]][name])
+        return self._sized(task).get(name, PRESETS[self.scale.presets[task.world]][name])
+
+    def _sized(self, task: Task) -> Mapping[str, Any]:
+        """What the scale changes for a task."""
+        return self.scale.settings.get(task.world, {})
 
     def _cell(self, task: Task, arm: Arm, seed: int) -> Cell:
         steps = self.steps(task)
         parent = self.folder / task.name / arm.name
-        changes: dict[str, Any] = {**task.settings, **arm.settings, **self.scale.settings.get(task.world, {})}
+        asked = {**VARIANTS[arm.variant].changes, **task.settings, **arm.settings}
+        # What an experiment is about, the size of a state for instance, is not made smaller by the scale.
+        smaller = {name: value for name, value in self._sized(task).items() if name not in asked}
+        changes: dict[str, Any] = {**task.settings, **arm.settings, **smaller}
         known = {**PRESETS[self.scale.presets[task.world]], **VARIANTS[arm.variant].changes, **changes}
         if known["mixture.num_mixtures"] > self.scale.most_mixtures:
             changes["mixture.num_mixtures"] = self.scale.most_mixtures
         for name, parts in (("evaluation.period", EVALUATIONS), ("run.log_period", _LOGS)):
             usual = self._usual(task, name)
-            if not self.scale.smoke and usual > steps // parts:
+            if self.budget is not None and not self.scale.smoke and usual > steps // parts:
                 changes[name] = max(steps // parts, 1)
         changes |= {"run.keep_checkpoints": 1, **self.settings}
         changes |= {"run.steps": steps, "run.seed": seed, "run.folder": str(parent), "run.name": f"seed-{seed}"}

@@ -62,11 +62,15 @@ class EmbeddingSnapshots(nn.Module):
     """Frozen copies of f for acting: an environment takes the newest when its memory is wiped, and keeps it.
 
     So a memory never mixes two embeddings. There are K copies; one that no running episode uses is renewed with the
-    learner's f when new weights arrive, and becomes the newest. All decisions are made on the device.
+    learner's f when new weights arrive, and becomes the newest. Long episodes hold on to theirs: with fewer copies than
+    environments it can happen that none is free, and new episodes begin with an f that grows old. All decisions are
+    made on the device.
     """
 
     slot: Tensor
     newest: Tensor
+    age: Tensor
+    """[K] int64: how often new weights have arrived since a copy was made."""
 
     def __init__(
         self,
@@ -89,6 +93,7 @@ class EmbeddingSnapshots(nn.Module):
         self.requires_grad_(False)
         self.register_buffer("slot", torch.zeros(num_envs, dtype=torch.int64))
         self.register_buffer("newest", torch.zeros((), dtype=torch.int64))
+        self.register_buffer("age", torch.zeros(copies, dtype=torch.int64))
         self.to(device)
 
     def begin(self, where: Tensor) -> None:
@@ -134,6 +139,7 @@ class EmbeddingSnapshots(nn.Module):
             for mine, theirs in zip(copy.parameters(), embedding.parameters(), strict=True):
                 mine.copy_(torch.where(chosen, theirs, mine))
         self.newest.copy_(torch.where(renewed.any(), renewed.to(torch.int64).argmax(), self.newest))
+        self.age.copy_(torch.where(renewed, 0, self.age + 1))
         return renewed
 
     @torch.no_grad()
@@ -142,6 +148,7 @@ class EmbeddingSnapshots(nn.Module):
         for copy in self.copies:
             for mine, theirs in zip(copy.parameters(), embedding.parameters(), strict=True):
                 mine.copy_(theirs)
+        self.age.zero_()
 
 
 def inverse_dynamics_loss(logits: Tensor, action: Tensor, valid: Tensor) -> tuple[Tensor, dict[str, Tensor]]:

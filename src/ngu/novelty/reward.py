@@ -81,7 +81,9 @@ class IntrinsicReward:
         if config.episodic:
             copies, size = 1, len(spec.controllable_state)
             if self.model.inverse is not None:
-                copies = config.embedding_snapshots if config.controllable_states == "learned" else 1
+                if config.controllable_states == "learned":
+                    # One more than there are environments, and one is always free.
+                    copies = min(config.embedding_snapshots, num_envs + 1)
                 size = config.embedding_size
                 self.snapshots = EmbeddingSnapshots(
                     self.model.inverse.embedding, num_envs, copies, spec, config, device, stored
@@ -189,6 +191,13 @@ class IntrinsicReward:
     def _newest(self) -> Tensor:
         """Scalar index of the running distance under the newest f; hand-crafted states have but one."""
         return self._only[0] if self.snapshots is None else self.snapshots.newest
+
+    @property
+    def embedding_age(self) -> float | None:
+        """Calls of `publish` since the f in use was copied, mean over environments; None if none is learned."""
+        if self.snapshots is None or self.config.controllable_states != "learned":
+            return None
+        return float(self.snapshots.age[self.snapshots.slot].float().mean())
 
     @property
     def place(self) -> Tensor:

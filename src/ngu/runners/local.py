@@ -49,7 +49,8 @@ class LocalRunner(LearningLoop):
             while self._update_is_due(collected):
                 self._update(collected)
         self.acting_steps += 1
-        if self.acting_steps % self.config.actor.update_period == 0:
+        # Before anything is learned there is nothing to fetch, and frozen copies of f would be spent on the first one.
+        if self.learning_since is not None and self.acting_steps % self.config.actor.update_period == 0:
             self.settle()
             for actor in self.agent.actors:
                 actor.fetch(self.agent.learner.network, self.agent.learner.novelty)
@@ -82,6 +83,10 @@ class LocalRunner(LearningLoop):
         self.settle()
         counted = {} if self.config.env.on_device else {"env/restarts": float(self.restarts)}
         agent = self.agent
+        ages = [age for actor in agent.actors if (age := actor.novelty.embedding_age) is not None]
+        if ages:
+            fetched_after = self.config.actor.update_period * self.config.env.num_envs
+            counted["novelty/embedding_age"] = fetched_after * sum(ages) / len(ages)
         return pop_statistics(agent.actors) | agent.learner.pop_statistics() | agent.replay.statistics() | counted
 
     @property
