@@ -27,7 +27,8 @@ from ngu.experiments.plan import Plan, cost, paper_cost, smoke_part
 from ngu.experiments.running import command_of
 from ngu.experiments.scales import SCALES, scale
 from ngu.experiments.statistics import bootstrap_bands, bootstrap_interval, mean_over_tasks, median_over_tasks
-from ngu.experiments.tables import places
+from ngu.experiments.tables import markdown, places
+from ngu.experiments.writing import write
 from ngu.metrics import explain
 from ngu.report.style import LIGHT
 
@@ -286,6 +287,26 @@ def test_a_table_holds_what_was_measured_beside_what_the_paper_prints(tmp_path: 
     assert math.isclose(mean.ours.value, sum(by_hand) / 2)
     assert mean.paper == f"{(100 * 10_400 / 4753.3 + 100 * (8400 + 229.4) / (6463.7 + 229.4)) / 2:.1f}"
     assert found["R2D2(Retrace)", "mean HNS, %"].ours is None, "a game is missing"
+
+
+def test_unequal_budgets_are_told(tmp_path: Path) -> None:
+    write_run(tmp_path, "pitfall", "ngu", 0, {"eval/exploit/score": (0.0, 10.0, 20.0)})
+    write_run(tmp_path, "pitfall", "r2d2-retrace", 0, {"eval/explore/score": (0.0, -5.0)})
+    entry = experiment("table_action_prediction_montezuma").only(("pitfall",), ("ngu", "r2d2-retrace"))
+    table = markdown(places(entry, read_collected(entry, tmp_path)))
+    assert "20.0 after 800<br>paper" in table
+    assert "-5.0 after 400<br>paper" in table
+    write_run(tmp_path, "pitfall", "ngu", 0, {"eval/exploit/score": (0.0, 20.0)})
+    assert "after" not in markdown(places(entry, read_collected(entry, tmp_path)))
+
+
+def test_evaluations_that_cut_games_short_are_told(tmp_path: Path) -> None:
+    captions = {}
+    for size in ("node", "paper"):
+        plan = plan_of("table_action_prediction_montezuma", size, tmp_path)
+        captions[size] = write(plan, read_collected(plan.experiment, tmp_path), "ngu reproduce").caption
+    assert "Our evaluations end a game after 18,000 frames, the paper's after 108,000." in captions["node"]
+    assert "end a game" not in captions["paper"]
 
 
 def test_a_curve_has_the_mean_over_seeds_where_all_have_values(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import os
 import signal
 import socket
@@ -20,7 +21,7 @@ from ngu.config_reading import with_overrides
 from ngu.experiments.catalogue import EXPERIMENTS, experiment
 from ngu.experiments.collecting import collect
 from ngu.experiments.plan import Cell, Plan, smoke_part
-from ngu.experiments.running import is_finished, run_cells
+from ngu.experiments.running import command_of, is_finished, run_cells
 from ngu.experiments.scales import scale
 from ngu.experiments.watching import last_progress
 from ngu.metrics import read_metrics
@@ -104,6 +105,16 @@ def test_a_folder_with_runs_of_other_settings_is_refused(shared: Path, capsys: p
     assert main([*arguments, "--settings", "novelty.neighbours=3"]) == 2
     error = capsys.readouterr().err
     assert "was run with other settings (novelty.neighbours); choose another --folder." in error
+
+
+def test_a_run_that_is_taken_further_is_evaluated_as_seldom_as_a_longer_one(tmp_path: Path) -> None:
+    (first, *_) = smoke_plan(tmp_path).cells()
+    run_cells([first], processes=0)
+    longer = {"evaluation.period": 640, "run.log_period": 128, "run.steps": 3200}
+    further = dataclasses.replace(first, steps=3200, settings={**first.settings, **longer})
+    command = command_of(further, None, 1)
+    assert command[:2] == ["resume", str(first.path)]
+    assert {"--evaluation.period=640", "--run.log-period=128", "--run.steps=3200"} <= set(command)
 
 
 def test_runs_side_by_side_one_fails_the_others_go_on(tmp_path: Path) -> None:

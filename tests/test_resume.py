@@ -94,6 +94,15 @@ def test_a_checkpoint_without_replay_fills_it_anew(tmp_path: Path, capsys: pytes
     assert since > 600
 
 
+def test_a_run_that_goes_on_can_be_evaluated_less_often(tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    assert main(train_command(tmp_path, "run", run__steps=400, evaluation__period=100)) == 0
+    assert main(["resume", str(run), "--steps", "1200", "--evaluation.period", "400"]) == 0
+    rows = [row for row in read_metrics(run / "metrics.jsonl") if any(name.startswith("eval/") for name in row)]
+    assert [row["step"] for row in rows] == [0, 104, 200, 304, 400, 800, 1200]
+    assert RunFolder.open(run).config.evaluation.period == 400
+
+
 def test_a_finished_run_stays_as_it_is(tmp_path: Path) -> None:
     assert main(train_command(tmp_path, "run", run__steps=400)) == 0
     run = tmp_path / "run"

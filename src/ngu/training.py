@@ -205,6 +205,8 @@ class Training:
     def _log(self, writer: MetricsWriter | None, progress: Progress | None) -> None:
         runner = self.runner
         values = runner.pop_statistics()
+        if "env/restarts" in values and self.evaluator is not None:
+            values["env/restarts"] += getattr(self.evaluator.env, "restarts", 0)
         if progress:
             progress.update(runner.steps, runner.learner.updates, values)
             values["speed/steps_per_second"] = progress.steps_per_second

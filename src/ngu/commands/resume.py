@@ -24,10 +24,19 @@ _FIXED = ("seed", "folder", "name", "runner")
 
 
 @dataclass(frozen=True)
+class Evaluation:
+    """How often held-out episodes are played."""
+
+    period: Annotated[int | None, tyro.conf.arg(metavar="INT", help_behavior_hint="")] = None
+    """Agent steps between two evaluations from now on; 0 for none but the last."""
+
+
+@dataclass(frozen=True)
 class Resume:
     """Goes on with a run from its newest checkpoint, as if it had not been stopped.
 
-    The run's own settings hold. Those of the group `run` can be changed, except seed, folder, name and runner.
+    The run's own settings hold. Those of the group `run` can be changed, except seed, folder, name and runner; so can how
+    often it is evaluated.
 
     The defaults below are those of the run on this command line.
     """
@@ -36,6 +45,7 @@ class Resume:
     """The run's folder."""
     steps: Annotated[int | None, tyro.conf.arg(metavar="INT", help_behavior_hint="")] = None
     """Agent steps in all, those before the stop included; short for --run.steps."""
+    evaluation: Evaluation = dataclasses.field(default_factory=Evaluation)
     run: RunConfig = dataclasses.field(default_factory=RunConfig)
 
 
@@ -69,7 +79,10 @@ def _read(argv: list[str]) -> tuple[Path, dict[str, Any]]:
             raise UserError(
                 f"run.{name} is chosen when a run starts and cannot change; start another with `ngu train`."
             )
-    return path, {f"run.{name}": value for name, value in changed.items()}
+    overrides = {f"run.{name}": value for name, value in changed.items()}
+    if command.evaluation.period is not None:
+        overrides["evaluation.period"] = command.evaluation.period
+    return path, overrides
 
 
 def _restored(path: Path, overrides: dict[str, Any]) -> Training:

@@ -100,7 +100,12 @@ def command_of(
     threads = min(cell.settings.get("run.threads", threads), threads)
     changes: dict[str, object] = {"run.threads": threads, **({"run.device": device} if device else {})}
     if (cell.path / "config.json").is_file():
-        return ["resume", str(place or cell.path), *options({**changes, "run.steps": cell.steps})]
+        wanted, found = cell.config(), RunFolder.open(cell.path).config
+        # A run that is taken further is looked at as seldom as one of that length from the start.
+        if wanted.evaluation.period != found.evaluation.period:
+            changes["evaluation.period"] = wanted.evaluation.period
+        changes |= {"run.log_period": wanted.run.log_period, "run.steps": cell.steps}
+        return ["resume", str(place or cell.path), *options(changes)]
     emulators = {"env.threads": threads, "env.workers": threads} if cell.task.world in ("atari", "minigrid") else {}
     if place is not None:
         changes["run.folder"] = str(place.parent)

@@ -16,6 +16,7 @@ from rich.table import Table
 from ngu.experiments.collecting import STATISTICS, Collected, Estimate, published_normalised
 from ngu.experiments.definition import Column, Experiment, Panel, Task
 from ngu.experiments.figures import LADDERS
+from ngu.report.style import short_number
 
 HUMAN_NORMALISED = "HNS"
 """Short for human-normalised score, in the heads of tables."""
@@ -40,9 +41,15 @@ class Place:
     paper_error: float | None = None
     share: bool = False
 
-    def lines(self) -> list[str]:
+    @property
+    def budget(self) -> str:
+        """Frames, or steps where there are none, that ours were trained for; empty if none was."""
+        return short_number(self.ours.frames) if self.ours and self.ours.frames else ""
+
+    def lines(self, *, with_budget: bool = False) -> list[str]:
         """Ours, and the paper's below it."""
-        return [self._ours(), *([f"paper {self.paper}"] if self.paper else [])]
+        after = f" after {self.budget}" if with_budget and self.budget else ""
+        return [self._ours() + after, *([f"paper {self.paper}"] if self.paper else [])]
 
     def _ours(self) -> str:
         if self.ours is None:
@@ -123,11 +130,15 @@ def _over_tasks(experiment: Experiment, collected: Collected, column: Column) ->
 
 
 def grid(found: Sequence[Place]) -> tuple[list[str], list[list[str]]]:
-    """Head and rows, each cell of one or two lines."""
+    """Head and rows, each cell of one or two lines; where budgets differ, it says how long its runs were."""
+    unequal = len({place.budget for place in found if place.budget}) > 1
     several = len({place.measurement for place in found if HUMAN_NORMALISED not in place.measurement}) > 1
     tasks = list(dict.fromkeys(_task_label(place, several) for place in found))
     agents = list(dict.fromkeys(place.agent for place in found))
-    cells = {(place.agent, _task_label(place, several)): "\n".join(filter(None, place.lines())) for place in found}
+    cells = {
+        (place.agent, _task_label(place, several)): "\n".join(filter(None, place.lines(with_budget=unequal)))
+        for place in found
+    }
     if len(tasks) >= _MANY:
         return ["", *agents], [[task, *(cells.get((agent, task), "") for agent in agents)] for task in tasks]
     return ["", *tasks], [[agent, *(cells.get((agent, task), "") for task in tasks)] for agent in agents]

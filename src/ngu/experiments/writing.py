@@ -73,6 +73,7 @@ def _caption(plan: Plan, collected: Collected) -> list[str]:
         sentences += [
             _trained(plan, collected),
             "Ours: the last evaluation, mean over seeds with its 95 % bootstrap interval (none for one seed).",
+            *_cut_short(plan),
         ]
     if experiment.published:
         sentences.append(
@@ -81,6 +82,16 @@ def _caption(plan: Plan, collected: Collected) -> list[str]:
         )
     sentences += [f"The paper's text: {said}" for said in experiment.said]
     return [*sentences, *experiment.remarks]
+
+
+def _cut_short(plan: Plan) -> list[str]:
+    """Where games are evaluated for a shorter time than the paper's."""
+    games = [cell for cell in plan.cells() if cell.task.world == "atari"][:1]
+    for config in (cell.config() for cell in games):
+        ours = config.evaluation.max_steps * frames_per_step(games[0].task)
+        if ours < config.env.max_frames:
+            return [f"Our evaluations end a game after {ours:,} frames, the paper's after {config.env.max_frames:,}."]
+    return []
 
 
 def _trained(plan: Plan, collected: Collected) -> str:
