@@ -179,3 +179,15 @@ def test_each_environment_goes_through_its_own_copy(slots: list[int]) -> None:
     every = [copy(scaled_observation(observation)) for copy in snapshots.copies]
     expected = torch.stack([every[slot][e] for e, slot in enumerate(slots)])
     assert torch.allclose(snapshots(observation), expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("copies", [1, 3, 8, 9, 19])
+def test_all_copies_for_all_environments_give_the_same(copies: int) -> None:
+    """What a GPU does, some beside each other and some after them."""
+    torch.manual_seed(0)
+    snapshots = EmbeddingSnapshots(Embedding(IMAGES, SMALL), 30, copies, IMAGES, SMALL, CPU)
+    for copy in snapshots.copies:
+        copy.load_state_dict(Embedding(IMAGES, SMALL).state_dict())
+    snapshots.slot.copy_(torch.randint(copies, (30,)))
+    features = scaled_observation(torch.randint(256, (30, 3, 7, 7)).to(torch.uint8))
+    assert torch.allclose(snapshots._together(features), snapshots._apart(features), atol=1e-6)

@@ -35,8 +35,8 @@ class Evaluation:
 class Resume:
     """Goes on with a run from its newest checkpoint, as if it had not been stopped.
 
-    The run's own settings hold. Those of the group `run` can be changed, except seed, folder, name and runner; so can how
-    often it is evaluated.
+    The run's own settings hold. Those of the group `run` can be changed, except seed, folder, name and runner; so can
+    how often it is evaluated.
 
     The defaults below are those of the run on this command line.
     """

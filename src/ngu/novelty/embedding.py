@@ -14,6 +14,9 @@ from ngu.envs.protocol import EnvironmentSpec
 from ngu.graphs import Branch
 from ngu.networks import Torso, scaled_observation
 
+_LANES = 8
+"""Copies of f that work beside each other on a GPU; further ones come after them."""
+
 
 class Embedding(nn.Module):
     """f: observations to controllable states."""
@@ -89,7 +92,7 @@ class EmbeddingSnapshots(nn.Module):
             assert isinstance(copy, Embedding)
             copy.load_state_dict(embedding.state_dict())
             copy.store_in(dtype)
-        self._branches = [Branch(device, urgent=True) for _ in range(copies - 1)]
+        self._branches = [Branch(device, urgent=True) for _ in range(min(copies, _LANES) - 1)]
         self.requires_grad_(False)
         self.register_buffer("slot", torch.zeros(num_envs, dtype=torch.int64))
         self.register_buffer("newest", torch.zeros((), dtype=torch.int64))
@@ -102,17 +105,19 @@ class EmbeddingSnapshots(nn.Module):
 
     def forward(self, observation: Tensor) -> Tensor:
         """[E, *observation_shape] to [E, p], each environment through its own copy."""
-        first, *others = self.copies
+        first = self.copies[0]
         assert isinstance(first, Embedding)
         features = scaled_observation(observation, first.torso.fold)
-        if features.device.type == "cpu":
-            return self._apart(features)
-        # Every environment through every copy: on a GPU that costs less than to ask the host who uses which.
-        rest = []
-        for copy, branch in zip(others, self._branches, strict=True):
+        return self._apart(features) if features.device.type == "cpu" else self._together(features)
+
+    def _together(self, features: Tensor) -> Tensor:
+        """Every environment through every copy: on a GPU that costs less than to ask the host who uses which."""
+        lanes = len(self._branches) + 1
+        each: list[Tensor] = [features] * len(self.copies)
+        for lane, branch in enumerate(self._branches, 1):
             with branch.fork():
-                rest.append(copy(features))
-        each = [first(features), *rest]
+                each[lane::lanes] = [copy(features) for copy in self.copies[lane::lanes]]
+        each[::lanes] = [copy(features) for copy in self.copies[::lanes]]
         for branch in self._branches:
             branch.join()
         states = torch.stack(each)
