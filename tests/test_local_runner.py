@@ -154,6 +154,19 @@ def test_the_actor_gets_new_weights_every_period_and_not_in_between() -> None:
         last = clone(now)
 
 
+def test_no_copy_of_f_is_spent_before_anything_is_learned() -> None:
+    """Long episodes would keep the untrained ones, and leave none for the first that is trained."""
+    runner = advance(make_runner(replay__min_sequences=190), 30)
+    snapshots = runner.novelty.snapshots
+    assert snapshots is not None
+    assert runner.agent.learner.updates == 0
+    assert (int(snapshots.newest), runner.pop_statistics()["novelty/embedding_age"]) == (0, 0.0)
+    while runner.agent.learner.updates == 0:
+        runner.advance()
+    advance(runner, 2 * runner.config.actor.update_period)
+    assert snapshots.age.max() > 0
+
+
 def test_new_priorities_arrive_in_replay() -> None:
     runner = make_runner()
     while runner.agent.learner.updates == 0:

