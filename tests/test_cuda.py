@@ -80,8 +80,11 @@ AROUND = {
 }
 """What lies before and behind sequences is drawn with them."""
 
+BALANCED = {"mixture__num_mixtures": 2, "mixture__balanced": True}
+"""Each policy's errors in a unit of their own."""
 
-@pytest.mark.parametrize("settings", [{}, AROUND], ids=["plain", "around"])
+
+@pytest.mark.parametrize("settings", [{}, AROUND, BALANCED], ids=["plain", "around", "balanced"])
 def test_recorded_samples_are_the_samples_of_plain_calls(
     settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -212,19 +215,19 @@ def weights(learner: Learner) -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize("around", [{}, AROUND], ids=["plain", "around"])
+@pytest.mark.parametrize("change", [{}, AROUND, BALANCED], ids=["plain", "around", "balanced"])
 def test_recorded_updates_equal_plain_ones_and_those_of_the_cpu(
-    around: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+    change: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The same batch twelve times: with graphs, without, and on the CPU."""
-    runner = make_runner(graphs=False, monkeypatch=monkeypatch, replay__min_sequences=190, **around)
+    runner = make_runner(graphs=False, monkeypatch=monkeypatch, replay__min_sequences=190, **change)
     for _ in range(60):
         runner.advance()
     batch = runner.agent.replay.sample(32)
-    assert (batch.burn_in is not None and bool(batch.burn_in.exists.any())) == bool(around)
+    assert (batch.burn_in is not None and bool(batch.burn_in.exists.any())) == ("replay__burn_in" in change)
     torch.backends.cudnn.allow_tf32, before = False, torch.backends.cudnn.allow_tf32
     try:
-        settings = {"mixture__num_mixtures": 1, "learner__learning_rate": 1e-3, **around}
+        settings = {"mixture__num_mixtures": 1, "learner__learning_rate": 1e-3, **change}
         plain = learned(CUDA, batch, 12, **settings)
         monkeypatch.setattr(Graphed, "warmup_calls", 4)
         recorded = learned(CUDA, batch, 12, **settings)
@@ -235,7 +238,8 @@ def test_recorded_updates_equal_plain_ones_and_those_of_the_cpu(
     assert plain._update._graph is None
     assert_close(weights(plain), weights(recorded))
     assert_close(weights(plain), weights(on_cpu), tolerance=5e-3)
-    fresh = Agent.create(make_tiny_config(), CUDA).learner
+    assert_close(plain.policies.state_dict(), on_cpu.policies.state_dict(), tolerance=5e-3)
+    fresh = Agent.create(make_tiny_config(**settings), CUDA).learner
     moved = [
         (one - other).abs().max()
         for one, other in zip(fresh.network.parameters(), recorded.network.parameters(), strict=True)

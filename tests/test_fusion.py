@@ -10,10 +10,11 @@ import torch
 from torch import Tensor
 
 from ngu.actor import choose_actions, episode_totals
-from ngu.learner import _summarise, retrace_loss
+from ngu.learner import _summarise, retrace_errors, weighted_loss
 from ngu.networks import _lstm_cell, _scaled_image
 from ngu.novelty.episodic import Kernel, _averaged, episodic_reward, nearest_squared_distances
 from ngu.novelty.lifelong import merge_moments, modulator, whiten
+from ngu.policy_statistics import _merge
 from ngu.retrace import ValueTransform
 from ngu.sequences import advance_streams
 
@@ -69,13 +70,12 @@ def _cases() -> list[tuple[str, Callable[..., Any], tuple[Any, ...]]]:
             (torch.arange(E) + 9, _coin(E), _coin(E, 1)[:, 0], torch.arange(E), torch.arange(E) + 2, _coin(E), 7, 3),
         ),
         (
-            "retrace_loss",
-            retrace_loss,
+            "retrace_errors",
+            retrace_errors,
             (
                 _uniform(T + 1, B, A),
                 _uniform(T + 1, B, A),
                 *sequence,
-                _uniform(B),
                 _uniform(B),
                 _uniform(B),
                 0.01,
@@ -83,7 +83,13 @@ def _cases() -> list[tuple[str, Callable[..., Any], tuple[Any, ...]]]:
                 ValueTransform(1e-3),
             ),
         ),
-        ("summarise", _summarise, (_uniform(T + 1, B, A), action, _uniform(T - 2, B), _coin(T - 2, B), 0.9)),
+        ("weighted_loss", weighted_loss, (_uniform(T, B), _uniform(B))),
+        ("summarise", _summarise, (_uniform(T - 2, B), _uniform(T - 2, B), _coin(T - 2, B), 0.9)),
+        (
+            "policy_statistics",
+            _merge,
+            (_uniform(2, 3), _uniform(3), torch.arange(B) % 2, _uniform(T, B), _uniform(T, B), _coin(T, B)),
+        ),
     ]
 
 
@@ -100,12 +106,13 @@ def test_compiled_equals_eager(name: str, function: Callable[..., Any], argument
         torch.testing.assert_close(other, one, rtol=1e-5, atol=1e-6)
 
 
-def test_retrace_loss_has_the_same_gradient_compiled() -> None:
-    arguments = next(case[2] for case in _cases() if case[0] == "retrace_loss")
+def test_retrace_errors_have_the_same_gradient_compiled() -> None:
+    arguments = next(case[2] for case in _cases() if case[0] == "retrace_errors")
     gradients = []
-    for function in (retrace_loss.__wrapped__, torch.compile(retrace_loss.__wrapped__, fullgraph=True, dynamic=False)):
+    plain = retrace_errors.__wrapped__
+    for function in (plain, torch.compile(plain, fullgraph=True, dynamic=False)):
         q = arguments[0].clone().requires_grad_()
-        function(q, *arguments[1:])[0].backward()
+        function(q, *arguments[1:])[0].square().sum().backward()
         gradients.append(q.grad)
     assert gradients[0].abs().sum() > 0
     torch.testing.assert_close(gradients[1], gradients[0])

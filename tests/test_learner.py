@@ -119,17 +119,24 @@ class Twin:
             trace_decay=config.learner.retrace_lambda,
             epsilon=0.0 if config.learner.value_transform == "identity" else config.learner.value_transform_epsilon,
         )
-        total: torch.Tensor = torch.zeros(())
+        loss: torch.Tensor = torch.zeros(())
         self.priority = []
+        self.of_policy: dict[int, list[tuple[float, float]]] = {}
+        """Value and TD error of each step, by policy."""
+        losses = []
         for b, length in enumerate(batch.length.tolist()):
             errors = []
+            policy = int(batch.inputs.mixture[b])
             for t in range(length):
                 taken = q[t, b, batch.action[t, b]]
-                total = total + batch.weight[b] * (taken - float(targets[t, b])) ** 2
+                losses.append((policy, batch.weight[b] * (taken - float(targets[t, b])) ** 2))
                 errors.append(abs(targets[t, b] - taken.item()))
+                self.of_policy.setdefault(policy, []).append((taken.item(), errors[-1]))
             share = config.replay.priority_max_share
             self.priority.append(share * max(errors) + (1 - share) * float(np.mean(errors)))
-        loss = total
+        for policy, step_loss in losses:
+            unit = np.mean([error**2 for _, error in self.of_policy[policy]]) if config.mixture.balanced else 1.0
+            loss = loss + step_loss / float(unit)
         adam = torch.optim.Adam(network.parameters(), lr=config.learner.learning_rate, eps=config.learner.adam_epsilon)
         loss.backward()
         torch.nn.utils.clip_grad_norm_(network.parameters(), config.learner.clip_norm)
@@ -140,14 +147,17 @@ class Twin:
 @given(
     seed=st.integers(0, 10_000),
     mixtures=st.sampled_from([1, 3]),
+    balanced=st.booleans(),
     transform=st.sampled_from(["identity", "signed-sqrt"]),
     trace_decay=st.sampled_from([0.0, 0.97]),
 )
-@settings(max_examples=12)
-def test_an_update_equals_its_twin(seed: int, mixtures: int, transform: str, trace_decay: float) -> None:
+@settings(max_examples=16)
+def test_an_update_equals_its_twin(
+    seed: int, mixtures: int, balanced: bool, transform: str, trace_decay: float
+) -> None:
     config = make_tiny_config(
-        mixture__num_mixtures=mixtures, mixture__discount_min=0.9, learner__value_transform=transform,
-        learner__retrace_lambda=trace_decay,
+        mixture__num_mixtures=mixtures, mixture__discount_min=0.9, mixture__balanced=balanced,
+        learner__value_transform=transform, learner__retrace_lambda=trace_decay,
     )  # fmt: skip
     learner, batch = make_learner(config, seed), make_batch(config, seed=seed)
     twin = Twin(learner, batch)
@@ -157,6 +167,59 @@ def test_an_update_equals_its_twin(seed: int, mixtures: int, transform: str, tra
     assert learner.pop_statistics()["loss/retrace"] == pytest.approx(twin.loss, rel=1e-3)
     for name, weight in learner.network.state_dict().items():
         assert torch.allclose(weight, twin.weights[name], atol=2e-5), name
+
+
+@pytest.mark.parametrize("balanced", [False, True])
+def test_balanced_the_loss_of_small_rewards_weighs_as_much_as_that_of_large_ones(balanced: bool) -> None:
+    """Rewards of one policy are a thousand times those of the other."""
+    config = make_tiny_config(mixture__num_mixtures=2, mixture__balanced=balanced)
+    losses = []
+    for small_ones_count in (True, False):
+        learner, batch = make_learner(config), make_batch(config, batch=8)
+        batch.inputs.mixture = torch.tensor([0, 1] * 4)
+        batch.extrinsic[:, 1::2] *= 1000
+        batch.weight.fill_(1.0)
+        batch.weight[0::2] = float(small_ones_count)
+        learner.update(batch, 0)
+        losses.append(learner.pop_statistics()["loss/retrace"])
+    share_of_large = losses[1] / losses[0]
+    steps = batch.length[1::2].sum() / batch.length.sum()
+    assert share_of_large == pytest.approx(float(steps) if balanced else 1.0, rel=1e-4)
+
+
+def test_the_ends_of_the_family_are_told_apart() -> None:
+    """Running means over updates, for each policy over the updates that train it, as a plain loop has them."""
+    config = make_tiny_config(mixture__num_mixtures=3, mixture__balanced=True)
+    learner = make_learner(config)
+    expected: dict[int, tuple[float, float, float]] = {}
+    for seed in range(12):
+        batch = make_batch(config, batch=4, seed=seed)
+        for policy, steps in Twin(learner, batch).of_policy.items():
+            weight, value, square = expected.get(policy, (0.0, 0.0, 0.0))
+            weight = 0.99 * weight + 0.01
+            here = (float(np.mean([q for q, _ in steps])), float(np.mean([error**2 for _, error in steps])))
+            expected[policy] = (
+                weight, value + 0.01 / weight * (here[0] - value), square + 0.01 / weight * (here[1] - square),
+            )  # fmt: skip
+        learner.update(batch, 0)
+    metrics = learner.pop_statistics()
+    for name, policy in (("exploit", 0), ("explore", 2)):
+        assert metrics[f"learner/q_{name}"] == pytest.approx(expected[policy][1], rel=1e-3, abs=1e-4)
+        assert metrics[f"learner/td_rms_{name}"] == pytest.approx(expected[policy][2] ** 0.5, rel=1e-3)
+    alone = make_learner(make_tiny_config())
+    alone.update(make_batch(alone.config), 0)
+    assert not [name for name in alone.pop_statistics() if name.endswith(("exploit", "explore"))]
+
+
+def test_what_is_not_finite_does_not_stay_in_a_policys_unit() -> None:
+    config = make_tiny_config(mixture__num_mixtures=2, mixture__balanced=True)
+    learner, batch = make_learner(config), make_batch(config)
+    learner.update(batch, 0)
+    before = clone(learner.policies.state_dict())
+    broken = replace(batch, extrinsic=torch.full_like(batch.extrinsic, torch.nan))
+    assert not learner.update(broken, 0).applied.item()
+    assert not difference(before, learner.policies.state_dict())
+    assert learner.update(batch, 0).applied.item()
 
 
 def test_targets_look_past_the_end_of_a_sequence() -> None:

@@ -344,6 +344,39 @@ def test_draws_follow_the_priorities(exponent: float) -> None:
     assert np.bincount(single, minlength=size) / 2000 == pytest.approx(expected.numpy(), abs=4e-2)
 
 
+def test_balanced_draws_follow_the_priorities_of_one_policy_alone() -> None:
+    """Errors of one policy are 500 times the other's: half of the draws go to each, and inside by priority."""
+    config = ReplayConfig(capacity=4 * 40, trace_length=4, period=4, priority_exponent=1.0, importance_exponent=1.0)
+    mixture = torch.arange(4) % 2
+    replay = SequenceReplay(SPEC, mixture, UNITS, config, CPU, torch.Generator().manual_seed(0), balanced=True)
+    writer = Writer(replay, [[(8, True)]] * 4)
+    writer.td_error = lambda stream, row: (1.0 + row % 3) * (500.0 if stream % 2 else 1.0)
+    writer.write(40)
+    priority = replay.priority.view(replay.slots, 4)
+    expected = priority / torch.stack([priority[:, policy::2].sum() for policy in (0, 1, 0, 1)]) / 2
+    draws = 40_000
+    batches = [replay.sample(64) for _ in range(draws // 64)]
+    drawn = torch.cat([batch.place for batch in batches]).bincount(minlength=priority.numel())
+    share = drawn / drawn.sum()
+    assert share.view_as(priority)[:, 0::2].sum().item() == pytest.approx(0.5, abs=0.01)
+    assert torch.allclose(share, expected.flatten(), atol=0.004)
+    for batch in batches[:20]:  # weights undo the draws' own shares
+        weight = 1 / expected.flatten()[batch.place]
+        assert torch.allclose(batch.weight, weight / weight.max(), rtol=1e-4)
+
+
+def test_balanced_a_policy_without_errors_is_not_drawn_for_its_noise() -> None:
+    replay = make_replay(2, 40, 4, 4, priority_exponent=1.0)
+    noise = SequenceReplay(
+        SPEC, replay.mixture, UNITS, replay.config, CPU, torch.Generator().manual_seed(0), balanced=True
+    )
+    writer = Writer(noise, [[(8, True)]] * 2)
+    writer.td_error = lambda stream, _row: 1.0 if stream else 1e-4
+    writer.write(40)
+    drawn = torch.cat([noise.sample(64).inputs.mixture for _ in range(40)])
+    assert drawn.float().mean().item() == pytest.approx(1 / 1.01, abs=0.01)
+
+
 def test_importance_weights_undo_the_priorities() -> None:
     writer = Writer(make_replay(1, 60, 4, 4, importance_exponent=0.6), [[(5, True)]])
     writer.write(30)

@@ -93,7 +93,10 @@ def make_replay(config: Config, spec: EnvironmentSpec, mixture: Tensor, device: 
     """The replay of all environments, on the device or, if the config says so, on the host."""
     place = device if config.replay.place == "device" else torch.device("cpu")
     generator = make_generator(config.run.seed, "replay", place)
-    return SequenceReplay(spec, mixture.to(place), config.network.lstm_size, config.replay, place, generator)
+    return SequenceReplay(
+        spec, mixture.to(place), config.network.lstm_size, config.replay, place, generator,
+        balanced=config.mixture.balanced,
+    )  # fmt: skip
 
 
 class Teacher(Protocol):

@@ -111,6 +111,8 @@ class MixtureConfig:
     """gamma_{N-1}, of the most exploratory policy."""
     cross_mixture_ratio: float = 0.0
     """Share of sampled sequences that are trained as another policy than the one that collected them."""
+    balanced: bool = False
+    """Measure TD errors in units of their policy, in the loss and in drawing sequences; else the large ones rule."""
     epsilon_base: float = 0.4
     """Actor j of L explores with epsilon_base^(1 + epsilon_alpha j / (L - 1))."""
     epsilon_alpha: float = 8.0

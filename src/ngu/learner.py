@@ -21,6 +21,7 @@ from ngu.mixture import Mixture
 from ngu.networks import AgentInput, QNetwork, RecurrentState, scaled_observation
 from ngu.novelty.model import NoveltyModel, NoveltyReport, NoveltyTrainer
 from ngu.optimiser import GuardedAdam
+from ngu.policy_statistics import PolicyStatistics
 from ngu.precision import autocast
 from ngu.randomness import restore_generator
 from ngu.retrace import ValueTransform, epsilon_greedy, retrace_targets
@@ -61,7 +62,7 @@ def last_transitions(length: Tensor, count: int) -> tuple[Tensor, Tensor]:
 
 
 @fusable
-def retrace_loss(
+def retrace_errors(
     q: Tensor,
     q_target: Tensor,
     action: Tensor,
@@ -71,24 +72,22 @@ def retrace_loss(
     terminated: Tensor,
     valid: Tensor,
     trained: Tensor,
-    weight: Tensor,
     beta: Tensor,
     discount: Tensor,
     target_epsilon: float,
     trace_decay: float,
     transform: ValueTransform,
 ) -> tuple[Tensor, Tensor]:
-    """The Q-network's loss, and the TD errors [T, B] without gradient.
+    """TD errors of the Q-network, 0 where nothing is trained, and the values of the actions taken, [T, B] each.
 
     The reward of policy i is r_e + beta_i r_i. The target policy is epsilon-greedy with respect to the online network,
-    its values come from the target network. Squared errors are weighed by their sequence's importance and summed over
-    the trained steps and over the batch (see `GuardedAdam` for why they are not averaged).
+    its values come from the target network.
 
     Args:
         q, q_target: [T+L+1, B, A]
         action, behaviour, extrinsic, intrinsic, terminated, valid: [T+L, B]
         trained: [T, B]
-        weight, beta, discount: [B]
+        beta, discount: [B]
     """
     target = retrace_targets(
         q_target=q_target,
@@ -103,16 +102,19 @@ def retrace_loss(
     )
     steps = len(trained)
     taken = q[:steps].gather(-1, action[:steps].unsqueeze(-1)).squeeze(-1)
-    td_error = torch.where(trained, target[:steps] - taken, 0.0)
-    loss = (td_error.square() * weight).sum()
-    return loss, td_error.detach()
+    return torch.where(trained, target[:steps] - taken, 0.0), taken
 
 
 @fusable
-def _summarise(q: Tensor, action: Tensor, td_error: Tensor, trained: Tensor, max_share: float) -> tuple[Tensor, Tensor]:
+def weighted_loss(td_error: Tensor, weight: Tensor) -> Tensor:
+    """Squared errors [T, B], weighed by sequence [B] and summed; see `GuardedAdam` for why they are not averaged."""
+    return (td_error.square() * weight).sum()
+
+
+@fusable
+def _summarise(taken: Tensor, td_error: Tensor, trained: Tensor, max_share: float) -> tuple[Tensor, Tensor]:
     """New priorities [B]; the means of Q and |TD error| over the trained steps, and the share that is no padding."""
-    count, steps = trained.sum().clamp_min(1), len(trained)
-    taken = q[:steps].gather(-1, action[:steps].unsqueeze(-1)).squeeze(-1)
+    count = trained.sum().clamp_min(1)
     means = [torch.where(trained, taken, 0.0).sum() / count, td_error.abs().sum() / count, trained.float().mean()]
     return sequence_priority(td_error, trained, max_share), torch.stack(means)
 
@@ -163,6 +165,7 @@ class Learner:
         )
         self.novelty_trainer = NoveltyTrainer(self.novelty, config.novelty, config.learner, self.precision)
         self.transform = ValueTransform.create(config.learner)
+        self.policies = PolicyStatistics(config.mixture.num_mixtures, device)
         self.updates = 0
         self.metrics = [
             "loss/retrace",
@@ -219,14 +222,19 @@ class Learner:
             q = _values(self.network, inputs, state, len(batch.trained))
         self._target_branch.join()
         settings = self.config.learner
-        loss, td_error = retrace_loss(
+        td_error, taken = retrace_errors(
             q, q_target, batch.action, batch.behaviour, batch.extrinsic, batch.intrinsic, batch.terminated, batch.valid,
-            batch.trained, batch.weight, self.mixture.beta[mixture], self.mixture.discount[mixture],
-            settings.target_epsilon, settings.retrace_lambda, self.transform,
+            batch.trained, self.mixture.beta[mixture], self.mixture.discount[mixture], settings.target_epsilon,
+            settings.retrace_lambda, self.transform,
         )  # fmt: skip
+        self.policies.update(mixture, taken.detach(), td_error.detach(), batch.trained)
+        weight = batch.weight
+        if self.config.mixture.balanced:
+            weight = weight / self.policies.squared_unit(mixture)
+        loss = weighted_loss(td_error, weight)
         step = self.optimiser.step(loss)
         priority, summary = _summarise(
-            q.detach(), batch.action, td_error, batch.trained, self.config.replay.priority_max_share
+            taken.detach(), td_error.detach(), batch.trained, self.config.replay.priority_max_share
         )
         self._novelty_branch.join()
         self._count(loss.detach(), step.grad_norm, step.refused, summary, report)
@@ -285,6 +293,7 @@ class Learner:
         metrics: dict[str, float] = {}
         if self.summed:
             metrics = {name: value / self.summed for name, value in zip(self.metrics, self.sums.tolist(), strict=True)}
+            metrics |= self.policies.metrics()
             self.sums.zero_()
             self.summed = 0
         skipped, _, longest = self.skipped.tolist()
@@ -302,6 +311,7 @@ class Learner:
             "novelty": dict(self.novelty.state_dict()),
             "optimiser": self.optimiser.state_dict(),
             "novelty_trainer": self.novelty_trainer.state_dict(),
+            "policies": self.policies.state_dict(),
             "generator": self.generator.get_state(),
             "updates": self.updates,
             "summed": self.summed,
@@ -317,6 +327,7 @@ class Learner:
         self.novelty.load_state_dict(state["novelty"])
         self.optimiser.load_state_dict(state["optimiser"])
         self.novelty_trainer.load_state_dict(state["novelty_trainer"])
+        self.policies.load_state_dict(state["policies"])
         restore_generator(self.generator, state["generator"])
         self.updates = int(state["updates"])
         self.summed = int(state["summed"])

@@ -189,11 +189,13 @@ _ATARI: Mapping[str, Any] = {
 }
 
 # The same agent, for what one GPU node does in half an hour. What differs: more updates for each step collected, since
-# the GPU has the time, at twice the rate after a short rise, with a target network that follows sooner; RND's mean and
+# the GPU has the time, at twice the rate after a short rise, with a target network that follows sooner; errors measured
+# in units of their policy, since beta_0 would wait for the large values of the others to be learned; RND's mean and
 # deviation over the last thousand steps, since in so short a life its first errors would keep alpha at 1; evaluations
 # that end after five minutes of game; one checkpoint, at the end, without replay, since 35 GB take minutes to write.
 _ATARI_NODE: Mapping[str, Any] = {
     **_ATARI,
+    "mixture.balanced": True,
     "novelty.modulator_decay": 0.999,
     "learner.replay_ratio": 16.0,
     "learner.learning_rate": 2e-4,

@@ -23,6 +23,7 @@ from ngu.envs.protocol import EnvironmentSpec
 from ngu.errors import UserError
 from ngu.machine import free_memory, human_bytes
 from ngu.networks import AgentInput, RecurrentState
+from ngu.policy_statistics import LEAST_ERROR
 from ngu.sequences import ALL_STREAMS, Batch, BurnIn, Row, advance_many, advance_streams, sequence_priority
 
 # Below this a priority would make a sequence unreachable, or look like no sequence at all.
@@ -40,14 +41,20 @@ class SequenceReplay:
         config: ReplayConfig,
         device: torch.device,
         generator: torch.Generator,
+        *,
+        balanced: bool = False,
     ) -> None:
-        """`mixture` [S] int64 says which policy acts in each stream."""
+        """`mixture` [S] int64 says which policy acts in each stream.
+
+        `balanced`: priorities compare sequences of one policy only; between policies all sequences are equal.
+        """
         streams = len(mixture)
         self.config = config
         self.spec = spec
         self.device = device
         self.generator = generator
         self.mixture = mixture
+        self._policies = int(mixture.max()) + 1 if balanced else 1
         self.streams = streams
         self.slots = config.capacity // streams
         # A start inside an episode needs the actor's state; between two such starts lie `period` rows.
@@ -213,7 +220,8 @@ class SequenceReplay:
 
         Undefined while there are none: the caller waits for `min_sequences`.
         """
-        cumulative = self.priority.to(torch.float64).cumsum(0)
+        priority = self.priority if self._policies == 1 else self._balanced_priority()
+        cumulative = priority.to(torch.float64).cumsum(0)
         total = cumulative[-1]
         strata = torch.arange(batch_size, device=self.device, dtype=torch.float64)
         draw = torch.rand(batch_size, device=self.device, dtype=torch.float64, generator=self.generator)
@@ -221,9 +229,18 @@ class SequenceReplay:
         # `right` finds the first sum above the target, so rows of priority 0 are never found.
         place = torch.searchsorted(cumulative, target, right=True)
 
-        probability = self.priority[place].to(torch.float64) / total
+        probability = priority[place].to(torch.float64) / total
         weight = (self.count() * probability) ** -self.config.importance_exponent
         return self._gather(place, (weight / weight.max()).float())
+
+    def _balanced_priority(self) -> Tensor:
+        """Priorities [rows] in units of the mean of their policy."""
+        table = self.priority.view(self.slots, self.streams)
+        member = self.mixture == torch.arange(self._policies, device=self.device).unsqueeze(1)  # [N, S]
+        total = torch.where(member, table.sum(0), 0.0).sum(1)
+        count = torch.where(member, (table > 0).sum(0), 0).sum(1)
+        mean = (total / count.clamp_min(1)).clamp_min(LEAST_ERROR**self.config.priority_exponent)
+        return (table / mean[self.mixture]).flatten()
 
     def _gather(self, place: Tensor, weight: Tensor) -> Batch:
         trace = self.config.trace_length
