@@ -58,8 +58,21 @@ def _weighing(beta: float) -> Arm:
     return Arm(f"beta-{beta:g}", f"beta {beta:g}", "ngu", {"mixture.beta": beta})
 
 
+def _balanced(beta: float) -> Arm:
+    plain = _weighing(beta)
+    return Arm(f"{plain.name}-balanced", f"{plain.label}, balanced", "ngu",
+               {**plain.settings, "mixture.balanced": True})  # fmt: skip
+
+
 COIN_BETAS = (0.0, 0.01, 0.05, 0.1, 0.3, 1.0)
 """Weights of the intrinsic reward in the random-coin grid."""
+_LARGE_BETAS = (0.05, 0.3, 1.0)
+_COIN = Task("random-coin", "Random-coin grid", "random-coin")
+_COIN_PANELS = (
+    Panel("beta_0: solved in evaluation", "share of episodes", ("eval/exploit/solved",), share=True),
+    Panel("beta_0: return in evaluation", "return", ("eval/exploit/return",)),
+    Panel("beta_{N-1}: solved in evaluation", "share of episodes", ("eval/explore/solved",), share=True),
+)
 
 _PROBED_MAZE = tuple(_probed(arm) for arm in (LEARNED_STATES, RANDOM_PROJECTION))
 
@@ -146,13 +159,25 @@ OURS: tuple[Experiment, ...] = (
         title="Random-coin grid: the exploitative policy beside more and less exploratory ones",
         place="Ours, after Agent57",
         shows="What sharing a network costs beta_0 where exploring and exploiting are opposed, for several betas.",
-        tasks=(Task("random-coin", "Random-coin grid", "random-coin"),),
+        tasks=(_COIN,),
         columns=tuple(Column(arm.label, arm, ("eval/exploit/solved",)) for arm in map(_weighing, COIN_BETAS)),
-        panels=(
-            Panel("beta_0: solved in evaluation", "share of episodes", ("eval/exploit/solved",), share=True),
-            Panel("beta_0: return in evaluation", "return", ("eval/exploit/return",)),
-            Panel("beta_{N-1}: solved in evaluation", "share of episodes", ("eval/explore/solved",), share=True),
+        panels=_COIN_PANELS,
+        remarks=(_REMARK,),
+        ours=True,
+    ),
+    Experiment(
+        name="random_coin_balanced",
+        kind="curves",
+        title="Random-coin grid: TD errors as they are, and in units of their policy",
+        place="Ours",
+        shows="Whether one network can serve both ends of the family when each policy's errors weigh the same.",
+        tasks=(_COIN,),
+        columns=tuple(
+            Column(arm.label, arm, ("eval/exploit/solved",))
+            for beta in _LARGE_BETAS
+            for arm in (_weighing(beta), _balanced(beta))
         ),
+        panels=_COIN_PANELS,
         remarks=(_REMARK,),
         ours=True,
     ),
