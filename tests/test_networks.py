@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 
 import pytest
 import torch
@@ -143,6 +144,27 @@ def test_every_input_reaches_the_values(field: str) -> None:
         setattr(changed, field, getattr(inputs, field) + 1)
     one, other = network.unroll(inputs, state)[0], network.unroll(changed, state)[0]
     assert ((one - other).abs().amax(-1) > 1e-5).all()
+
+
+@pytest.mark.parametrize("reward", [0.0, 0.7, -0.7, 30.0, -1000.0])
+def test_rewards_can_go_in_as_logarithms(reward: float) -> None:
+    """The same network sees sign(r) log(1 + |r|) as another sees r, in steps and in sequences."""
+    torch.manual_seed(0)
+    plain = QNetwork(VECTORS, 1, SMALL)
+    logarithmic = QNetwork(VECTORS, 1, dataclasses.replace(SMALL, log_rewards=True))
+    logarithmic.load_state_dict(plain.state_dict())
+    inputs, state = random_inputs(VECTORS, 3, 2, 1), random_state(2)
+    squashed = math.copysign(math.log(1 + abs(reward)), reward)
+    for name, other in (("extrinsic", "intrinsic"), ("intrinsic", "extrinsic")):
+        zero = torch.zeros(3, 2)
+        before = dataclasses.replace(inputs, **{name: torch.full((3, 2), reward), other: zero})
+        after = dataclasses.replace(inputs, **{name: torch.full((3, 2), squashed), other: zero})
+        values = logarithmic.unroll(before, state)[0]
+        assert torch.allclose(values, plain.unroll(after, state)[0], atol=1e-5)
+        first = AgentInput(
+            before.observation[0], before.previous_action[0], before.extrinsic[0], before.intrinsic[0], before.mixture
+        )
+        assert torch.allclose(logarithmic.step(first, state)[0], values[0], atol=1e-5)
 
 
 def test_the_two_rewards_are_told_apart() -> None:

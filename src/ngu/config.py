@@ -262,6 +262,8 @@ class NetworkConfig:
     """Width of the fully connected layer behind the torso."""
     lstm_size: int = 256
     """Units of the LSTM."""
+    log_rewards: bool = False
+    """The LSTM takes sign(r) log(1 + |r|) of both rewards in: novelty of 30, scores of 1,000 would flood its gates."""
     lstm_input_multiple: int = 1
     """The LSTM's input is padded with zeros to a multiple of this (128 lets cuDNN use its fastest kernels)."""
     forget_bias: float = 0.0

@@ -183,6 +183,7 @@ class QNetwork(nn.Module):
         self.num_actions = spec.num_actions
         self.num_mixtures = num_mixtures
         self.lstm_size = config.lstm_size
+        self.log_rewards = config.log_rewards
         self.torso = Torso(spec, config.filters, config.kernels, config.strides, config.hidden)
         self.dense = nn.Linear(self.torso.size, config.torso_size)
         inputs = config.torso_size + spec.num_actions + 2 + num_mixtures
@@ -255,6 +256,8 @@ class QNetwork(nn.Module):
             seen = self.look(inputs.observation.flatten(0, len(leading) - 1))
         dense = seen.view(*leading, -1)
         rewards = torch.stack([inputs.extrinsic, inputs.intrinsic], -1)
+        if self.log_rewards:
+            rewards = torch.sign(rewards) * torch.log1p(rewards.abs())
         parts = [
             dense,
             _one_hot(inputs.previous_action, self.num_actions).to(dense.dtype),
