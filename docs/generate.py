@@ -21,7 +21,7 @@ from ngu.experiments.collecting import read_collected
 from ngu.experiments.listing import HEAD, entries, sources
 from ngu.experiments.plan import Plan
 from ngu.experiments.scales import SCALES
-from ngu.experiments.tables import markdown, places
+from ngu.experiments.tables import Place, markdown, places
 from ngu.metrics import GLOSSARY
 from ngu.mixture import betas, discounts
 from ngu.presets import PRESETS, preset
@@ -215,12 +215,20 @@ def reproduced_tables() -> str:
     for name in SCALES:
         for entry in EXPERIMENTS.values():
             collected = read_collected(entry, RESULTS / "reproduce" / name)
-            if collected.runs:
-                parts.append(f"### {entry.name}, scale {name}\n\n{markdown(places(entry, collected))}")
+            found = _with_runs(places(entry, collected)) if collected.runs else []
+            if found:
+                parts.append(f"### {entry.name}, scale {name}\n\n{markdown(found)}")
     return (
         "\n\n".join(parts)
         or "None of the paper's experiments has been run by `ngu reproduce` for longer than a toy yet."
     )
+
+
+def _with_runs(found: list[Place]) -> list[Place]:
+    """The part of a table that says something about us: tasks and agents of which there is a run."""
+    tasks = {place.task for place in found if place.ours is not None}
+    agents = {place.agent for place in found if place.ours is not None}
+    return [place for place in found if place.task in tasks and place.agent in agents]
 
 
 def results_index() -> str:

@@ -26,11 +26,12 @@ from ngu.envs.disco_maze import PALETTE
 from ngu.envs.scripted import SCRIPTED_POLICIES, run_scripted
 from ngu.errors import UserError
 from ngu.report import read_results, write_figure, write_report, write_results_csv
+from ngu.report.curves import Line, Panel, panel_figure
 from ngu.report.groups import Group, flat_settings, make_groups
 from ngu.report.mazes.coverage import SCRIPTED_MAZES, SCRIPTED_SEED
 from ngu.report.results import Results, read_run, read_sources
 from ngu.report.settings import explanations
-from ngu.report.style import Label, label_ends, spread
+from ngu.report.style import LIGHT, Label, label_ends, spread
 from ngu.report.wording import duration, listing, percent, plain_number
 from ngu.training import Training
 
@@ -325,6 +326,19 @@ def between(points: dict[int, float], step: int) -> float:
     right = min(place for place in points if place >= step)
     share = (step - left) / (right - left) if right > left else 0.0
     return points[left] + share * (points[right] - points[left])
+
+
+def test_runs_that_never_measured_at_the_same_steps_are_drawn_as_lines_of_their_own() -> None:
+    """One was evaluated at its start alone, one at its end alone: there is no mean, and there is a figure."""
+    runs = [
+        Results(Path(), "p", "v", seed, {}, [{"step": step, "m": float(seed)} for step in steps])
+        for seed, steps in enumerate(((0, 5), (10, 20)))
+    ]
+    group = Group("v", "p", "v", runs, 0)
+    figure = panel_figure(Panel("title", "unit", (Line("m", "m"),)), [group], LIGHT)
+    assert figure is not None
+    drawn = {tuple(line.get_xdata()): set(line.get_ydata()) for line in figure.axes[0].lines}
+    assert drawn[(10.0, 20.0)] == {1.0}
 
 
 def test_a_group_without_the_metric_has_no_curve() -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ngu.experiments.agents import DISCO_MAZE, LEARNED_STATES, R2D2_RETRACE, RANDOM_PROJECTION
+from ngu.experiments.agents import DISCO_MAZE, LEARNED_STATES, NGU, R2D2_RETRACE, RANDOM_PROJECTION
 from ngu.experiments.definition import Arm, Column, Experiment, Panel, Task
 
 COVERAGE = ("eval/explore/coverage@500", "eval/explore/coverage@100", "eval/explore/coverage@12")
@@ -20,6 +20,8 @@ _SOLVED_PANELS = (
     Panel("solved in evaluation", "share of episodes", SOLVED, share=True),
     Panel("return in evaluation", "return", ("eval/exploit/return", "eval/explore/return")),
 )
+_TRAINING_SCORE = ("env/score/exploit", "env/score", "eval/exploit/score")
+"""Evaluations come too seldom for a curve; they stand in while no episode of training has ended."""
 _AGENT = Arm("ngu", "NGU", "ngu")
 _REMARK = "Not of the paper."
 
@@ -47,6 +49,10 @@ def _maze_arm(name: str, label: str, settings: Mapping[str, Any]) -> Arm:
 
 def _probed(arm: Arm) -> Arm:
     return Arm(f"{arm.name}-probed", arm.label, arm.variant, {**arm.settings, "probe.enabled": True})
+
+
+def _changed(arm: Arm, name: str, label: str, settings: Mapping[str, Any]) -> Arm:
+    return Arm(name, f"{arm.label}, {label}", arm.variant, {**arm.settings, **settings})
 
 
 def _deep_sea(size: int) -> Task:
@@ -179,6 +185,30 @@ OURS: tuple[Experiment, ...] = (
         ),
         panels=_COIN_PANELS,
         remarks=(_REMARK,),
+        ours=True,
+    ),
+    Experiment(
+        name="pong_family",
+        kind="curves",
+        title="Pong: what beta_0 needs in a family of 32 policies",
+        place="Ours",
+        shows="Whether beta_0 learns beside novelty: with errors in units of their policy and logarithms of rewards as "
+        "inputs, without one of them, and alone.",
+        tasks=(Task("pong", "Pong", "atari", {"env.game": "pong"}),),
+        columns=tuple(
+            Column(arm.label, arm, _TRAINING_SCORE)
+            for arm in (
+                NGU,
+                _changed(NGU, "raw-rewards", "rewards as they are", {"network.log_rewards": False}),
+                _changed(NGU, "unbalanced", "errors as they are", {"mixture.balanced": False}),
+                R2D2_RETRACE,
+            )
+        ),
+        panels=(
+            Panel("beta_0: score while training", "score", _TRAINING_SCORE),
+            Panel("beta_{N-1}: score while training", "score", ("env/score/explore", "eval/explore/score")),
+        ),
+        remarks=(_REMARK, "The scores are those of episodes that are learned from, with the actors' epsilons."),
         ours=True,
     ),
 )

@@ -40,6 +40,8 @@ class Place:
     paper_value: float | None = None
     paper_error: float | None = None
     share: bool = False
+    missing: str = "not run"
+    """What is said where there is no number of ours."""
 
     @property
     def budget(self) -> str:
@@ -53,7 +55,7 @@ class Place:
 
     def _ours(self) -> str:
         if self.ours is None:
-            return "not run" if self.agent not in _QUOTED else ""
+            return self.missing if self.agent not in _QUOTED else ""
         if self.ours.seeds == 1:
             return self._number(self.ours.value)
         return f"{self._number(self.ours.value)} [{self._number(self.ours.low)}, {self._number(self.ours.high)}]"
@@ -107,6 +109,7 @@ def _place(experiment: Experiment, collected: Collected, column: Column, task: T
         number.value if number else None,
         number.error if number else None,
         share=panel.share,
+        missing="not measured" if collected.of(column, task) else "not run",
     )
 
 
@@ -130,8 +133,12 @@ def _over_tasks(experiment: Experiment, collected: Collected, column: Column) ->
 
 
 def grid(found: Sequence[Place]) -> tuple[list[str], list[list[str]]]:
-    """Head and rows, each cell of one or two lines; where budgets differ, it says how long its runs were."""
-    unequal = len({place.budget for place in found if place.budget}) > 1
+    """Head and rows, each cell of one or two lines; where budgets differ, it says how long its runs were.
+
+    The paper's budgets, 35 billion frames on Atari, differ from ours.
+    """
+    with_numbers = [place for place in found if place.budget]
+    unequal = len({place.budget for place in with_numbers}) > 1 or any(place.paper for place in with_numbers)
     several = len({place.measurement for place in found if HUMAN_NORMALISED not in place.measurement}) > 1
     tasks = list(dict.fromkeys(_task_label(place, several) for place in found))
     agents = list(dict.fromkeys(place.agent for place in found))

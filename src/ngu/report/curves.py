@@ -162,13 +162,17 @@ def draw_panel(ax: Axes, panel: Panel, groups: Sequence[Group], theme: Theme) ->
     if several and any_dashed:
         dashes = ", ".join(line.label for line in panel.lines if line.dashed)
         ax.set_title(f"{panel.title} (dashed: {dashes})", loc="left", color=theme.ink, fontweight="bold")
-    values = np.concatenate([np.concatenate([curve.low, curve.high]) for _, _, curve in drawn])
+    values = np.concatenate([part for _, _, curve in drawn for part in _all_values(curve)])
     seen = [reference for reference in panel.references if _within_sight(reference.value, values)]
     for reference in seen:
         ax.axhline(reference.value, color=theme.muted, linewidth=0.9, linestyle=(0, (2, 3)), zorder=1)
         labels.append(Label(end, reference.value, reference.label, theme.muted))
     _limit(ax, panel, np.append(values, [reference.value for reference in seen]))
     label_ends(ax, labels, AXES_HEIGHT)
+
+
+def _all_values(curve: Curve) -> list[Floats]:
+    return [curve.low, curve.high, *(values for _, values in curve.tails)]
 
 
 def _within_sight(value: float, values: Floats) -> bool:
@@ -206,4 +210,6 @@ def draw_curve(ax: Axes, curve: Curve, colour: str, *, dashed: bool = False) -> 
         ax.fill_between(curve.steps, curve.low, curve.high, color=colour, alpha=0.18, linewidth=0)
     for steps, values in curve.tails:
         ax.plot(steps, values, color=colour, linewidth=0.8, alpha=0.6)
-    return float(curve.steps[-1]), float(curve.mean[-1])
+    # Runs that never measured at the same step have no mean: their lines alone are drawn.
+    steps, values = (curve.steps, curve.mean) if len(curve.steps) else max(curve.tails, key=lambda tail: tail[0][-1])
+    return float(steps[-1]), float(values[-1])
