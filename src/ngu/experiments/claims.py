@@ -223,6 +223,13 @@ CLAIMS: tuple[Claim, ...] = (
         "Sec. 4.2",
         "On Pong NGU(N=1) catastrophically fails; the exploitative policy of NGU(N=32) reliably learns to play it.",
         "table_single_mixture_dense_games",
+        "holds in part",
+        "One seed of N = 32, which learns it, with errors in units of their policy; N = 1 has not been run. While "
+        "beta_0 wins, beta_31 loses, by as much as in the paper (-9.7).",
+        (
+            Evidence("reproduce/node/pong/ngu-seed*.csv", "eval/exploit/score", "score of beta_0"),
+            Evidence("reproduce/node/pong/ngu-seed*.csv", "eval/explore/score", "score of beta_31"),
+        ),
     ),
     Claim("Sec. 4.2", "NGU(N=32) does not match R2D2 on Breakout and Beam Rider.", "table_single_mixture_dense_games"),
     Claim(
@@ -250,7 +257,9 @@ CLAIMS: tuple[Claim, ...] = (
         "table_atari57",
         "holds in part",
         "Not on these games: on the random-coin grid, where one end of the family seeks the coin that the other "
-        "avoids, at a small budget. While the coin is worth more than novelty, one network serves both ends.",
+        "avoids, at a small budget. While the coin is worth more than novelty, one network serves both ends. What "
+        "it fails at there are the sizes of their errors more than their aims: measured in units of their policy, "
+        "which the paper does not do, beta_0 takes most coins with any beta.",
         (
             Evidence(
                 "reproduce/laptop/random-coin/beta-0-seed*.csv",
@@ -274,6 +283,12 @@ CLAIMS: tuple[Claim, ...] = (
                 "reproduce/laptop/random-coin/beta-1-seed*.csv",
                 "eval/exploit/solved",
                 "with 1",
+                share=True,
+            ),
+            Evidence(
+                "reproduce/laptop/random-coin/beta-1-balanced-seed*.csv",
+                "eval/exploit/solved",
+                "with 1 and balanced errors",
                 share=True,
             ),
         ),
