@@ -16,10 +16,15 @@ from oracles import difference
 from tiny_runs import checkpoint_steps, ngu, train_command
 
 from ngu.agent import Agent
+from ngu.config import NoveltyConfig, Precision
+from ngu.envs.protocol import EnvironmentSpec
 from ngu.graphs import Graphed
 from ngu.learner import Learner
 from ngu.metrics import read_metrics
 from ngu.networks import AgentInput, RecurrentState
+from ngu.novelty.embedding import Embedding
+from ngu.novelty.snapshots import EmbeddingSnapshots
+from ngu.precision import autocast, storage_dtype
 from ngu.runners.local import LocalRunner
 from ngu.sequences import Batch, BurnIn
 
@@ -183,6 +188,35 @@ def test_probes_go_through_graphs(monkeypatch: pytest.MonkeyPatch) -> None:
         assert metrics["probe/position/squared_error"] > 0
         assert metrics["env/episodes/episode_3"] > 0
     assert_close(states[0], states[1])
+
+
+@pytest.mark.parametrize("copies", [3, 9], ids=["all copies for all", "weights for each"])
+@pytest.mark.parametrize("precision", ["fp32", "fp16"])
+def test_each_environment_goes_through_its_own_f(copies: int, precision: Precision) -> None:
+    """Frozen copies of f of Atari's size give on a GPU, recorded as a graph, what they give on the CPU; renewed too."""
+    spec = EnvironmentSpec((1, 84, 84), torch.uint8, 18)
+    config = NoveltyConfig(filters=(32, 64, 64), kernels=(8, 4, 3), strides=(4, 2, 1))
+    torch.manual_seed(0)
+    first, *later = (Embedding(spec, config) for _ in range(4))
+    observation = torch.randint(256, (8, 1, 84, 84)).to(torch.uint8)
+    found = []
+    for device in (torch.device("cpu"), CUDA):
+        stored = storage_dtype(device, precision)
+        snapshots = EmbeddingSnapshots(first, 8, copies, spec, config, device, stored)
+        seen = observation.to(device)
+        step = Graphed(lambda snapshots=snapshots, seen=seen: snapshots(seen), device)
+        states = []
+        for number, embedding in enumerate(later):
+            snapshots.renew(embedding.to(device))
+            snapshots.begin((torch.arange(8) % 3 == number % 3).to(device))
+            with torch.no_grad(), autocast(device, precision):
+                states += [step().clone() for _ in range(Graphed.warmup_calls + 2)]
+        found.append(torch.stack(states).cpu())
+        assert (step._graph is not None) == (device.type == "cuda")
+    assert torch.allclose(
+        *found, rtol=1e-2 if precision == "fp16" else 1e-4, atol=1e-2 if precision == "fp16" else 1e-4
+    )
+    assert len({tuple(state.flatten().tolist()) for state in found[0]}) > 1
 
 
 def on(device: torch.device, batch: Batch) -> Batch:

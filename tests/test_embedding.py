@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 
 from ngu.config import NoveltyConfig
 from ngu.envs.protocol import EnvironmentSpec
-from ngu.networks import scaled_observation
-from ngu.novelty.embedding import Embedding, EmbeddingSnapshots, InverseDynamics, inverse_dynamics_loss
+from ngu.networks import folded, scaled_observation
+from ngu.novelty.embedding import Embedding, InverseDynamics, inverse_dynamics_loss
+from ngu.novelty.snapshots import EmbeddingSnapshots
 
 CPU = torch.device("cpu")
 IMAGES = EnvironmentSpec((3, 7, 7), torch.uint8, 4)
@@ -164,7 +165,7 @@ def test_the_copies_do_not_follow_the_learner_by_themselves() -> None:
     with torch.no_grad():
         f.out.bias.fill_(9.0)
     assert snapshots(torch.zeros(1, 2)).item() == 1.0
-    assert not any(parameter.requires_grad for parameter in snapshots.parameters())
+    assert not any(weight.requires_grad for copy in snapshots.copies for weight in copy.parameters())
 
 
 @pytest.mark.parametrize("slots", [[0, 0, 0, 0, 0], [2, 2, 2, 2, 2], [2, 0, 1, 0, 2], [1, 0, 0, 0, 0]])
@@ -181,13 +182,76 @@ def test_each_environment_goes_through_its_own_copy(slots: list[int]) -> None:
     assert torch.allclose(snapshots(observation), expected, atol=1e-6)
 
 
-@pytest.mark.parametrize("copies", [1, 3, 8, 9, 19])
-def test_all_copies_for_all_environments_give_the_same(copies: int) -> None:
-    """What a GPU does, some beside each other and some after them."""
-    torch.manual_seed(0)
-    snapshots = EmbeddingSnapshots(Embedding(IMAGES, SMALL), 30, copies, IMAGES, SMALL, CPU)
+def random_snapshots(spec: EnvironmentSpec, config: NoveltyConfig, envs: int, copies: int) -> EmbeddingSnapshots:
+    snapshots = EmbeddingSnapshots(Embedding(spec, config), envs, copies, spec, config, CPU)
     for copy in snapshots.copies:
-        copy.load_state_dict(Embedding(IMAGES, SMALL).state_dict())
-    snapshots.slot.copy_(torch.randint(copies, (30,)))
+        copy.load_state_dict(Embedding(spec, config).state_dict())
+    snapshots.slot.copy_(torch.randint(copies, (envs,)))
+    return snapshots
+
+
+@pytest.mark.parametrize("copies", [1, 2, 4])
+def test_all_copies_for_all_environments_give_the_same(copies: int) -> None:
+    """What a GPU does with few copies."""
+    torch.manual_seed(0)
+    snapshots = random_snapshots(IMAGES, SMALL, 30, copies)
     features = scaled_observation(torch.randint(256, (30, 3, 7, 7)).to(torch.uint8))
     assert torch.allclose(snapshots._together(features), snapshots._apart(features), atol=1e-6)
+
+
+GAME = EnvironmentSpec((1, 84, 84), torch.uint8, 18)
+GAME_F = NoveltyConfig(filters=(32, 64, 64), kernels=(8, 4, 3), strides=(4, 2, 1))
+
+
+@pytest.mark.parametrize("folded_input", [False, True])
+@pytest.mark.parametrize(
+    ("spec", "config", "shape"),
+    [
+        (IMAGES, SMALL, (3, 7, 7)),
+        (GAME, GAME_F, (1, 84, 84)),
+        (
+            EnvironmentSpec((4, 12, 8), torch.uint8, 2),
+            NoveltyConfig(filters=(5,), kernels=(4,), strides=(2,)),
+            (4, 12, 8),
+        ),
+    ],
+    ids=["two convolutions", "Atari", "not square"],
+)
+def test_weights_for_each_environment_give_the_same(
+    spec: EnvironmentSpec, config: NoveltyConfig, shape: tuple[int, ...], folded_input: bool
+) -> None:
+    """What a GPU does with many copies, also where it has folded images for its first convolution."""
+    torch.manual_seed(0)
+    snapshots = random_snapshots(spec, config, 7, 9)
+    observation = torch.randint(256, (7, *shape)).to(torch.uint8)
+    features = scaled_observation(observation)
+    expected = snapshots._apart(features)
+    if folded_input:
+        features = folded(features, snapshots.copies[0].torso.fold)
+    assert (expected > 0).any()
+    assert torch.allclose(snapshots._batched(features), expected, atol=1e-5)
+
+
+def test_weights_for_each_environment_give_the_same_for_vectors() -> None:
+    torch.manual_seed(0)
+    snapshots = random_snapshots(POINTS, NoveltyConfig(hidden=(8, 6)), 7, 9)
+    points = torch.randn(7, *POINTS.observation_shape)
+    assert torch.allclose(snapshots._batched(points), snapshots._apart(points), atol=1e-6)
+
+
+def test_copies_are_views_of_what_is_saved() -> None:
+    """A loaded state changes the copies, and a renewed copy changes the state; nothing is held twice."""
+    torch.manual_seed(0)
+    one, other = random_snapshots(IMAGES, SMALL, 5, 6), random_snapshots(IMAGES, SMALL, 5, 6)
+    features = scaled_observation(torch.randint(256, (5, 3, 7, 7)).to(torch.uint8))
+    assert not torch.allclose(one._apart(features), other._apart(features))
+    other.load_state_dict(one.state_dict())
+    assert torch.equal(one._apart(features), other._apart(features))
+    assert torch.equal(one._batched(features), other._batched(features))
+    other.slot.fill_(1)
+    new = Embedding(IMAGES, SMALL)
+    assert other.renew(new).tolist() == [True, False, False, False, False, False]
+    other.begin(torch.ones(5, dtype=torch.bool))
+    for way in (other._apart, other._batched):
+        assert torch.allclose(way(features), new(features), atol=1e-6)
+    assert sum(weight.numel() for weight in other.stacks) == 6 * sum(weight.numel() for weight in new.parameters())

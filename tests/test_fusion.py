@@ -14,6 +14,7 @@ from ngu.learner import _summarise, retrace_errors, weighted_loss
 from ngu.networks import _lstm_cell, _scaled_image
 from ngu.novelty.episodic import Kernel, _averaged, episodic_reward, nearest_squared_distances
 from ngu.novelty.lifelong import merge_moments, modulator, whiten
+from ngu.novelty.snapshots import pixels_under
 from ngu.policy_statistics import _merge
 from ngu.retrace import ValueTransform
 from ngu.sequences import advance_streams
@@ -59,6 +60,7 @@ def _cases() -> list[tuple[str, Callable[..., Any], tuple[Any, ...]]]:
         ("whiten", whiten, (image, _uniform(3, 6, 6), _uniform(3, 6, 6), torch.float32)),
         ("whiten_folded", whiten, (image, _uniform(3, 6, 6), _uniform(3, 6, 6), torch.float16, 2)),
         ("lstm_cell", _lstm_cell, (_uniform(E, 4 * D), _uniform(E, 4 * D), _uniform(E, D))),
+        ("pixels_under", pixels_under, (_uniform(E, 3, 9, 7), 3, 2)),
         ("modulator", modulator, (_uniform(E), _uniform(1)[0], torch.tensor(0.5))),
         ("merge_moments", merge_moments, (weight, _uniform(3), _uniform(3), _uniform(E, 3), _coin(E), 0.9)),
         ("nearest", nearest_squared_distances, (_uniform(E, D), _uniform(E, M, D), torch.arange(E), K)),

@@ -136,7 +136,7 @@ _ATARI: Mapping[str, Any] = {
     "novelty.strides": (4, 2, 1),  # figures, App. H
     "novelty.embedding_size": 32,  # figures, App. H
     "novelty.embedding_hidden": 128,  # figures, App. H
-    "novelty.embedding_snapshots": 16,  # ours: long episodes keep theirs, and f is renewed only where none uses it
+    "novelty.embedding_snapshots": 257,  # common, "once/episode": one for each environment, one to be renewed
     "novelty.rnd_size": 128,  # figures, App. H
     "novelty.memory_capacity": 30_000,  # common
     "novelty.neighbours": 10,  # common

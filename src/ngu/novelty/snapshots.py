@@ -1,0 +1,179 @@
+"""Frozen copies of the embedding f for acting: a memory never mixes two embeddings (paper, App. F.2: "once/episode").
+
+The weights of all copies lie in one tensor for each layer, [K, ...], and the copies themselves are views of them. So
+each environment can go through a copy of its own in one batched matrix product per layer.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from ngu.config import NoveltyConfig
+from ngu.envs.protocol import EnvironmentSpec
+from ngu.graphs import Branch, fusable
+from ngu.networks import folded, scaled_observation
+from ngu.novelty.embedding import Embedding
+
+_FEW = 4
+"""Up to so many copies, all of them for all environments cost a GPU less than weights for each environment."""
+
+
+class EmbeddingSnapshots(nn.Module):
+    """An environment takes the newest copy of f when its memory is wiped, and keeps it.
+
+    There are K copies; one that no running episode uses is renewed with the learner's f when new weights arrive, and
+    becomes the newest. With fewer copies than environments it can happen that long episodes leave none free, and new
+    episodes begin with an f that grows old; with one more there is always one. All decisions are made on the device.
+    """
+
+    slot: Tensor
+    newest: Tensor
+    age: Tensor
+    """[K] int64: how often new weights have arrived since a copy was made."""
+
+    def __init__(
+        self,
+        embedding: Embedding,
+        num_envs: int,
+        copies: int,
+        spec: EnvironmentSpec,
+        config: NoveltyConfig,
+        device: torch.device,
+        dtype: torch.dtype = torch.float32,
+    ) -> None:
+        """`dtype` is the type that weights are kept in, where autocast would use them in another than float32."""
+        super().__init__()
+        self.copies = tuple(Embedding(spec, config).to(device).requires_grad_(False) for _ in range(copies))
+        """They are no submodules: what is saved and loaded are the stacks that their weights lie in."""
+        for copy in self.copies:
+            copy.load_state_dict(embedding.state_dict())
+            copy.store_in(dtype)
+        self._branches = [Branch(device, urgent=True) for _ in range(copies - 1 if copies <= _FEW else 0)]
+        self._layers = [name.replace(".", "_") for name, _ in self.copies[0].named_parameters()]
+        for name, *layer in zip(self._layers, *(copy.parameters() for copy in self.copies), strict=True):
+            self.register_buffer(name, stack_in_place(layer))
+        self.register_buffer("slot", torch.zeros(num_envs, dtype=torch.int64, device=device))
+        self.register_buffer("newest", torch.zeros((), dtype=torch.int64, device=device))
+        self.register_buffer("age", torch.zeros(copies, dtype=torch.int64, device=device))
+
+    @property
+    def stacks(self) -> list[Tensor]:
+        """For each parameter of f the weights of all copies, [K, ...], in the order of `as_stacked`."""
+        return [self.get_buffer(name) for name in self._layers]
+
+    def begin(self, where: Tensor) -> None:
+        """Environments marked in [E] bool change to the newest copy."""
+        self.slot.copy_(torch.where(where, self.newest, self.slot))
+
+    def forward(self, observation: Tensor) -> Tensor:
+        """[E, *observation_shape] to [E, p], each environment through its own copy."""
+        features = scaled_observation(observation, self.copies[0].torso.fold)
+        if features.device.type == "cpu":
+            return self._apart(features)
+        return self._together(features) if len(self.copies) <= _FEW else self._batched(features)
+
+    def _apart(self, features: Tensor) -> Tensor:
+        """One copy after the other, each for the environments that use it."""
+        used = sorted(set(self.slot.tolist()))
+        if len(used) == 1:
+            return self._state(used[0], features)
+        members = [(self.slot == copy).nonzero().squeeze(1) for copy in used]
+        states = [self._state(copy, features[where]) for copy, where in zip(used, members, strict=True)]
+        return torch.cat(states)[torch.cat(members).argsort()]
+
+    def _state(self, copy: int, features: Tensor) -> Tensor:
+        state: Tensor = self.copies[copy](features)
+        return state
+
+    def _together(self, features: Tensor) -> Tensor:
+        """Every environment through every copy, beside each other, since only the device knows who uses which."""
+        others = []
+        for copy, branch in enumerate(self._branches, 1):
+            with branch.fork():
+                others.append(self._state(copy, features))
+        each = [self._state(0, features), *others]
+        for branch in self._branches:
+            branch.join()
+        states = torch.stack(each)
+        index = self.slot.view(1, -1, 1).expand(1, -1, states.shape[-1])
+        return states.gather(0, index).squeeze(0)
+
+    def _batched(self, features: Tensor) -> Tensor:
+        """Each environment with weights of its own: a convolution is a matrix product with the pixels under it."""
+        torso = self.copies[0].torso
+        weights = [stack.index_select(0, self.slot) for stack in self.stacks]
+        layers = [layer for layer in torso.layers if isinstance(layer, nn.Conv2d | nn.Linear)]
+        hidden = features
+        for layer, weight, bias in zip(layers, weights[:-2:2], weights[1:-2:2], strict=True):
+            if isinstance(layer, nn.Conv2d):
+                hidden = batched_convolution(hidden, weight, bias, layer.stride[0], torso.fold)
+            else:
+                hidden = batched_dense(hidden, weight, bias)
+        if torso.image:
+            hidden = hidden.permute(0, 2, 3, 1).flatten(1)  # as `Torso` does
+        with torch.autocast(features.device.type, enabled=False):
+            return batched_dense(hidden.float(), weights[-2], weights[-1])
+
+    @torch.no_grad()
+    def renew(self, embedding: Embedding) -> Tensor:
+        """Copies `embedding` into a copy that nobody uses, if there is one; [K] bool marks the one that changed."""
+        copies = torch.arange(len(self.copies), device=self.slot.device)
+        used = (self.slot.unsqueeze(1) == copies).any(0)
+        renewed = (~used) & (torch.cumsum(~used, 0) == 1)
+        some, chosen = renewed.any(), renewed.to(torch.int64).argmax(0, keepdim=True)
+        for stack, theirs in zip(self.stacks, embedding.parameters(), strict=True):
+            new = as_stacked(theirs).to(stack.dtype).unsqueeze(0)
+            stack.index_copy_(0, chosen, torch.where(some, new, stack.index_select(0, chosen)))
+        self.newest.copy_(torch.where(some, chosen.squeeze(0), self.newest))
+        self.age.copy_(torch.where(renewed, 0, self.age + 1))
+        return renewed
+
+    @torch.no_grad()
+    def replace_all(self, embedding: nn.Module) -> None:
+        """Copies `embedding` into all copies, for a new start with empty memories."""
+        for stack, theirs in zip(self.stacks, embedding.parameters(), strict=True):
+            stack.copy_(as_stacked(theirs).expand_as(stack))
+        self.age.zero_()
+
+
+def as_stacked(weight: Tensor) -> Tensor:
+    """A layer's weights in the order in which stacks hold them: channels last, [O, K, K, C]."""
+    return weight.detach().permute(0, 2, 3, 1) if weight.dim() == 4 else weight.detach()
+
+
+def stack_in_place(layer: list[nn.Parameter]) -> Tensor:
+    """The weights of one layer of all copies as one tensor, of which the layers' own become views."""
+    stack = torch.stack([as_stacked(weight) for weight in layer]).contiguous()
+    for weight, part in zip(layer, stack, strict=True):
+        weight.data = part.permute(0, 3, 1, 2) if part.dim() == 4 else part
+    return stack
+
+
+@fusable
+def pixels_under(image: Tensor, kernel: int, stride: int) -> Tensor:
+    """[E, C, H, W] to [E, places, K * K * C]: what a kernel sees at each of its places."""
+    windows = image.unfold(2, kernel, stride).unfold(3, kernel, stride)  # [E, C, H', W', K, K]
+    return windows.permute(0, 2, 3, 4, 5, 1).flatten(3).flatten(1, 2)
+
+
+def batched_convolution(image: Tensor, weight: Tensor, bias: Tensor, stride: int, fold: int) -> Tensor:
+    """[E, C, H, W], each with weights [E, O, K, K, C] of its own, to [E, O, H', W'] after a ReLU.
+
+    An image that was folded for a first layer of that stride (see `Torso.fold`) is met with folded weights.
+    """
+    if image.shape[1] != weight.shape[-1]:
+        envs, out = weight.shape[:2]
+        parts = folded(weight.flatten(0, 1).permute(0, 3, 1, 2), fold)
+        weight, stride = torch.unflatten(parts.permute(0, 2, 3, 1), 0, (envs, out)), 1
+    kernel = weight.shape[2]
+    width = (image.shape[3] - kernel) // stride + 1
+    seen = pixels_under(image.to(weight.dtype), kernel, stride)
+    made = torch.baddbmm(bias.unsqueeze(1), seen, weight.flatten(2).transpose(1, 2)).relu_()
+    return torch.unflatten(made, 1, (-1, width)).permute(0, 3, 1, 2)
+
+
+def batched_dense(vector: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """[E, D], each with weights [E, O, D] of its own, to [E, O] after a ReLU."""
+    made = torch.baddbmm(bias.unsqueeze(2), weight, vector.to(weight.dtype).unsqueeze(2))
+    return made.squeeze(2).relu_()
