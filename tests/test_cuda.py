@@ -202,7 +202,7 @@ def test_each_environment_goes_through_its_own_f(copies: int, precision: Precisi
     found = []
     for device in (torch.device("cpu"), CUDA):
         stored = storage_dtype(device, precision)
-        snapshots = EmbeddingSnapshots(first, 8, copies, spec, config, device, stored)
+        snapshots = EmbeddingSnapshots(first, 8, copies, device, stored)
         seen = observation.to(device)
         step = Graphed(lambda snapshots=snapshots, seen=seen: snapshots(seen), device)
         states = []

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 import torch
@@ -93,7 +97,7 @@ events = st.lists(
 @given(events, st.integers(2, 4))
 def test_an_environment_keeps_its_f_until_it_begins_anew(history: list[str | list[bool]], copies: int) -> None:
     """Twin: a list of versions. Whatever is published in between, an episode sees one version from start to end."""
-    snapshots = EmbeddingSnapshots(constant(1.0), 4, copies, POINTS, ONE_NUMBER, CPU)
+    snapshots = EmbeddingSnapshots(constant(1.0), 4, copies, CPU)
     mine = [1.0] * 4
     version = newest = 1.0
     for event in history:
@@ -112,7 +116,7 @@ def test_an_environment_keeps_its_f_until_it_begins_anew(history: list[str | lis
 
 @given(events, st.integers(2, 4))
 def test_new_weights_are_taken_whenever_a_copy_is_free(history: list[str | list[bool]], copies: int) -> None:
-    snapshots = EmbeddingSnapshots(constant(1.0), 4, copies, POINTS, ONE_NUMBER, CPU)
+    snapshots = EmbeddingSnapshots(constant(1.0), 4, copies, CPU)
     version = 1.0
     for event in history:
         if event == "publish":
@@ -129,7 +133,7 @@ def test_a_new_episode_sees_the_newest_weights_when_few_environments_play_long_e
 
     Otherwise the first weights that arrive in an episode are the ones that the next episode uses, however old.
     """
-    snapshots = EmbeddingSnapshots(constant(1.0), 1, 2, POINTS, ONE_NUMBER, CPU)
+    snapshots = EmbeddingSnapshots(constant(1.0), 1, 2, CPU)
     snapshots.begin(torch.tensor([True]))
     for version in (2.0, 3.0, 4.0):
         snapshots.renew(constant(version))
@@ -139,7 +143,7 @@ def test_a_new_episode_sees_the_newest_weights_when_few_environments_play_long_e
 
 
 def test_a_new_start_replaces_every_copy() -> None:
-    snapshots = EmbeddingSnapshots(constant(1.0), 2, 2, POINTS, ONE_NUMBER, CPU)
+    snapshots = EmbeddingSnapshots(constant(1.0), 2, 2, CPU)
     snapshots.renew(constant(2.0))
     snapshots.begin(torch.tensor([True, False]))
     snapshots.replace_all(constant(3.0))
@@ -148,7 +152,7 @@ def test_a_new_start_replaces_every_copy() -> None:
 
 def test_with_a_copy_more_than_environments_new_episodes_always_get_the_newest() -> None:
     """However long others keep theirs."""
-    snapshots = EmbeddingSnapshots(constant(0.0), 3, 4, POINTS, ONE_NUMBER, CPU)
+    snapshots = EmbeddingSnapshots(constant(0.0), 3, 4, CPU)
     mine = [0.0, 0.0, 0.0]
     for version in range(1, 30):
         snapshots.renew(constant(version))
@@ -161,31 +165,32 @@ def test_with_a_copy_more_than_environments_new_episodes_always_get_the_newest()
 
 def test_the_copies_do_not_follow_the_learner_by_themselves() -> None:
     f = constant(1.0)
-    snapshots = EmbeddingSnapshots(f, 1, 2, POINTS, ONE_NUMBER, CPU)
+    snapshots = EmbeddingSnapshots(f, 1, 2, CPU)
     with torch.no_grad():
         f.out.bias.fill_(9.0)
     assert snapshots(torch.zeros(1, 2)).item() == 1.0
-    assert not any(weight.requires_grad for copy in snapshots.copies for weight in copy.parameters())
+    assert not any(stack.requires_grad for stack in snapshots.stacks)
 
 
 @pytest.mark.parametrize("slots", [[0, 0, 0, 0, 0], [2, 2, 2, 2, 2], [2, 0, 1, 0, 2], [1, 0, 0, 0, 0]])
 def test_each_environment_goes_through_its_own_copy(slots: list[int]) -> None:
     """Against all copies for all environments, from which each takes its own: what a GPU does."""
     torch.manual_seed(0)
-    snapshots = EmbeddingSnapshots(Embedding(IMAGES, SMALL), 5, 3, IMAGES, SMALL, CPU)
-    for copy in snapshots.copies:
-        copy.load_state_dict(Embedding(IMAGES, SMALL).state_dict())
+    snapshots = random_snapshots(IMAGES, SMALL, 5, 3)
     snapshots.slot.copy_(torch.tensor(slots))
     observation = torch.randint(256, (5, 3, 7, 7)).to(torch.uint8)
-    every = [copy(scaled_observation(observation)) for copy in snapshots.copies]
+    every = [snapshots.embedding(index)(scaled_observation(observation)) for index in range(3)]
     expected = torch.stack([every[slot][e] for e, slot in enumerate(slots)])
     assert torch.allclose(snapshots(observation), expected, atol=1e-6)
 
 
 def random_snapshots(spec: EnvironmentSpec, config: NoveltyConfig, envs: int, copies: int) -> EmbeddingSnapshots:
-    snapshots = EmbeddingSnapshots(Embedding(spec, config), envs, copies, spec, config, CPU)
-    for copy in snapshots.copies:
-        copy.load_state_dict(Embedding(spec, config).state_dict())
+    snapshots = EmbeddingSnapshots(Embedding(spec, config), envs, copies, CPU)
+    for index in range(copies):
+        snapshots.slot.fill_(-1)
+        snapshots.slot[: min(index, envs)] = torch.arange(min(index, envs))
+        if index <= envs:
+            assert snapshots.renew(Embedding(spec, config)).int().argmax() == index
     snapshots.slot.copy_(torch.randint(copies, (envs,)))
     return snapshots
 
@@ -227,7 +232,7 @@ def test_weights_for_each_environment_give_the_same(
     features = scaled_observation(observation)
     expected = snapshots._apart(features)
     if folded_input:
-        features = folded(features, snapshots.copies[0].torso.fold)
+        features = folded(features, snapshots.embedding(0).torso.fold)
     assert (expected > 0).any()
     assert torch.allclose(snapshots._batched(features), expected, atol=1e-5)
 
@@ -239,8 +244,8 @@ def test_weights_for_each_environment_give_the_same_for_vectors() -> None:
     assert torch.allclose(snapshots._batched(points), snapshots._apart(points), atol=1e-6)
 
 
-def test_copies_are_views_of_what_is_saved() -> None:
-    """A loaded state changes the copies, and a renewed copy changes the state; nothing is held twice."""
+def test_what_is_saved_are_the_weights_that_act() -> None:
+    """A loaded state changes the copies, and a renewed copy changes the state."""
     torch.manual_seed(0)
     one, other = random_snapshots(IMAGES, SMALL, 5, 6), random_snapshots(IMAGES, SMALL, 5, 6)
     features = scaled_observation(torch.randint(256, (5, 3, 7, 7)).to(torch.uint8))
@@ -255,3 +260,18 @@ def test_copies_are_views_of_what_is_saved() -> None:
     for way in (other._apart, other._batched):
         assert torch.allclose(way(features), new(features), atol=1e-6)
     assert sum(weight.numel() for weight in other.stacks) == 6 * sum(weight.numel() for weight in new.parameters())
+
+
+@pytest.mark.parametrize("duplicate", [copy.deepcopy, lambda module: pickle.loads(pickle.dumps(module))])
+def test_a_duplicate_lives_on_by_itself(duplicate: Callable[[EmbeddingSnapshots], EmbeddingSnapshots]) -> None:
+    torch.manual_seed(0)
+    one = random_snapshots(IMAGES, SMALL, 5, 6)
+    features = scaled_observation(torch.randint(256, (5, 3, 7, 7)).to(torch.uint8))
+    other, before = duplicate(one), one._apart(features)
+    other.slot.fill_(1)
+    new = Embedding(IMAGES, SMALL)
+    other.renew(new)
+    other.begin(torch.ones(5, dtype=torch.bool))
+    for way in (other._apart, other._batched):
+        assert torch.allclose(way(features), new(features), atol=1e-6)
+    assert torch.equal(one._apart(features), before)

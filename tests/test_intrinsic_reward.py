@@ -159,7 +159,7 @@ def test_a_memory_never_mixes_two_embeddings(memory_episodes: int) -> None:
     begun_with = set()
     for step in range(80):
         observation = torch.randn(4, 3, generator=random)
-        newest = clone_module(intrinsic.snapshots.copies[int(intrinsic.snapshots.newest)])
+        newest = clone_module(intrinsic.snapshots.embedding(int(intrinsic.snapshots.newest)))
         intrinsic(observation, first)
         for env in range(4):
             if first[env] and episodes[env] % memory_episodes == 0:
@@ -407,7 +407,7 @@ def test_restart_takes_f_and_its_running_distance_from_the_same_side() -> None:
     other.restart(newer, acting)
     assert other.snapshots is not None
     observation = torch.randn(2, 4, generator=generator)
-    used = acting.snapshots.copies[int(acting.snapshots.newest)](observation)
+    used = acting.snapshots.embedding(int(acting.snapshots.newest))(observation)
     assert newer.inverse is not None
     assert torch.equal(other.snapshots(observation), used)
     assert not torch.allclose(newer.inverse.embedding(observation), used)

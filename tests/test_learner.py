@@ -19,6 +19,7 @@ from ngu.envs.protocol import EnvironmentSpec
 from ngu.learner import Learner, last_transitions, learning_rate, renewed_state, sequence_priority
 from ngu.mixture import betas, discounts
 from ngu.networks import AgentInput, QNetwork, RecurrentState
+from ngu.policy_statistics import PolicyStatistics
 from ngu.runners.local import LocalRunner
 from ngu.sequences import Batch, BurnIn
 
@@ -135,7 +136,9 @@ class Twin:
             share = config.replay.priority_max_share
             self.priority.append(share * max(errors) + (1 - share) * float(np.mean(errors)))
         for policy, step_loss in losses:
-            unit = np.mean([error**2 for _, error in self.of_policy[policy]]) if config.mixture.balanced else 1.0
+            unit = (
+                np.mean([error**2 for _, error in self.of_policy[policy]]) if config.mixture.balanced and n > 1 else 1
+            )
             loss = loss + step_loss / float(unit)
         adam = torch.optim.Adam(network.parameters(), lr=config.learner.learning_rate, eps=config.learner.adam_epsilon)
         loss.backward()
@@ -185,6 +188,45 @@ def test_balanced_the_loss_of_small_rewards_weighs_as_much_as_that_of_large_ones
     share_of_large = losses[1] / losses[0]
     steps = batch.length[1::2].sum() / batch.length.sum()
     assert share_of_large == pytest.approx(float(steps) if balanced else 1.0, rel=1e-4)
+
+
+def test_balanced_errors_below_the_floor_weigh_less() -> None:
+    """A policy with nothing to learn is not made to learn its noise."""
+    config = make_tiny_config(mixture__num_mixtures=2, mixture__balanced=True)
+    learner = make_learner(config)
+    learner.policies.weight.fill_(1.0)
+    learner.policies.mean[1] = torch.tensor([1e-6, 4.0])
+    assert learner.policies.squared_unit(torch.tensor([0, 1])).tolist() == pytest.approx([1e-4, 4.0])
+
+
+def test_balanced_priorities_of_crossed_sequences_are_in_units_of_who_collected_them() -> None:
+    """Trained as a policy whose errors are a thousand times as large, a sequence does not become a thousand times as
+    urgent among those of its own policy."""
+    settings = {"mixture__num_mixtures": 2, "mixture__balanced": True, "learner__learning_rate": 1e-9}
+    ratios = {}
+    for crossing in (0.0, 1.0):
+        learner = make_learner(make_tiny_config(**settings, mixture__cross_mixture_ratio=crossing))
+        batch = make_batch(learner.config, batch=64)
+        batch.inputs.mixture = torch.arange(64) % 2
+        learner.policies.weight.fill_(1.0)
+        learner.policies.mean[1] = torch.tensor([1.0, 1e6])
+        before = learner.policies.mean[1].clone()
+        learner.policies.update = lambda *_: None  # type: ignore[method-assign]
+        ratios[crossing] = learner.update(batch, 0).priority
+        assert torch.equal(learner.policies.mean[1], before)
+    plain = make_learner(make_tiny_config(mixture__num_mixtures=2, mixture__cross_mixture_ratio=1.0))
+    raw = plain.update(batch, 0).priority
+    expected = torch.where(batch.inputs.mixture == 0, raw / 1000, raw * 1000)
+    assert torch.allclose(ratios[1.0], expected, rtol=1e-4)
+    assert not torch.allclose(ratios[0.0], expected, rtol=1e-4)
+
+
+def test_a_policy_that_was_never_trained_has_no_unit_yet() -> None:
+    statistics = PolicyStatistics(3, CPU)
+    statistics.weight[1:] = 1.0
+    statistics.mean[1] = torch.tensor([0.0, 4.0, 100.0])
+    own, other = torch.tensor([0, 1, 1, 2]), torch.tensor([1, 0, 2, 1])
+    assert statistics.in_units_of(own, other).tolist() == pytest.approx([1.0, 1.0, 0.2, 5.0])
 
 
 def test_the_ends_of_the_family_are_told_apart() -> None:

@@ -166,6 +166,7 @@ class Learner:
         self.novelty_trainer = NoveltyTrainer(self.novelty, config.novelty, config.learner, self.precision)
         self.transform = ValueTransform.create(config.learner)
         self.policies = PolicyStatistics(config.mixture.num_mixtures, device)
+        self.balanced = config.mixture.balanced and config.mixture.num_mixtures > 1
         self.updates = 0
         self.metrics = [
             "loss/retrace",
@@ -228,14 +229,16 @@ class Learner:
             settings.retrace_lambda, self.transform,
         )  # fmt: skip
         self.policies.update(mixture, taken.detach(), td_error.detach(), batch.trained)
-        weight = batch.weight
-        if self.config.mixture.balanced:
-            weight = weight / self.policies.squared_unit(mixture)
-        loss = weighted_loss(td_error, weight)
-        step = self.optimiser.step(loss)
         priority, summary = _summarise(
             taken.detach(), td_error.detach(), batch.trained, self.config.replay.priority_max_share
         )
+        weight = batch.weight
+        if self.balanced:
+            weight = weight / self.policies.squared_unit(mixture)
+            # Replay compares sequences of the policy that collected them, whichever they were trained as.
+            priority = priority * self.policies.in_units_of(batch.inputs.mixture, mixture)
+        loss = weighted_loss(td_error, weight)
+        step = self.optimiser.step(loss)
         self._novelty_branch.join()
         self._count(loss.detach(), step.grad_norm, step.refused, summary, report)
         return Update(torch.where(step.applied, priority, torch.nan), step.applied)

@@ -3,7 +3,8 @@
 The policies live on scales of their own. With the paper's settings novelty pays beta_{N-1} several points at each step,
 so its values are in the hundreds, while beta_0 may live on a point now and then. One network that learns the sum of
 their squared errors, from sequences drawn by their errors, learns about the large ones. `mixture.balanced` measures
-errors in their policy's own unit instead; without it these numbers are metrics alone.
+errors in their policy's own unit instead: each policy has the same share of the loss. (Not of the gradient: small
+errors, divided by the square of a small unit, then have the larger one.) Without it these numbers are metrics alone.
 """
 
 from __future__ import annotations
@@ -57,6 +58,11 @@ class PolicyStatistics:
     def squared_unit(self, mixture: Tensor) -> Tensor:
         """[B]: what squared TD errors of these policies are measured in."""
         return self.mean[1][mixture].clamp_min(LEAST_ERROR**2)
+
+    def in_units_of(self, own: Tensor, other: Tensor) -> Tensor:
+        """[B]: what errors of the policies `other` are multiplied by to be compared with those of `own`."""
+        ratio = (self.squared_unit(own) / self.squared_unit(other)).sqrt()
+        return torch.where((self.weight[own] > 0) & (self.weight[other] > 0), ratio, 1.0)
 
     def metrics(self) -> dict[str, float]:
         """For the two ends of the family, as far as they were trained."""

@@ -136,7 +136,7 @@ _ATARI: Mapping[str, Any] = {
     "novelty.strides": (4, 2, 1),  # figures, App. H
     "novelty.embedding_size": 32,  # figures, App. H
     "novelty.embedding_hidden": 128,  # figures, App. H
-    "novelty.embedding_snapshots": 257,  # common, "once/episode": one for each environment, one to be renewed
+    "novelty.embedding_snapshots": 16,  # ours: long episodes keep theirs, and f is renewed only where none uses it
     "novelty.rnd_size": 128,  # figures, App. H
     "novelty.memory_capacity": 30_000,  # common
     "novelty.neighbours": 10,  # common
@@ -210,9 +210,10 @@ _ATARI_NODE: Mapping[str, Any] = {
     "run.checkpoint_replay": False,
 }
 
-# To try it on a laptop: the same agent with few environments and policies, and a replay that fits.
+# To try it on a laptop: the same agent with few environments and policies, balanced errors, and a replay that fits.
 _ATARI_CPU: Mapping[str, Any] = {
     **_ATARI,
+    "mixture.balanced": True,
     "env.game": "pong",
     "env.num_envs": 8,
     "env.groups": 1,

@@ -336,7 +336,9 @@ class SequenceReplay:
         """What a row takes up without recurrent states: its tensors, and what drawing needs beside them."""
         pixel = torch.empty((), dtype=self.spec.observation_dtype).element_size()
         action, terminated, numbers, places, prefix_sum = 2, 1, 5 * 4, 3 * 4, 2 * 8
-        return pixel * math.prod(self.spec.observation_shape) + action + terminated + numbers + places + prefix_sum
+        balanced = 4 if self._policies > 1 else 0
+        row = action + terminated + numbers + places + prefix_sum + balanced
+        return pixel * math.prod(self.spec.observation_shape) + row
 
     def _check_memory(self, lstm_size: int) -> None:
         """Refuses a capacity that does not fit, before anything is allocated."""

@@ -85,9 +85,7 @@ class IntrinsicReward:
                     # One more than there are environments, and one is always free.
                     copies = min(config.embedding_snapshots, num_envs + 1)
                 size = config.embedding_size
-                self.snapshots = EmbeddingSnapshots(
-                    self.model.inverse.embedding, num_envs, copies, spec, config, device, stored
-                )
+                self.snapshots = EmbeddingSnapshots(self.model.inverse.embedding, num_envs, copies, device, stored)
             elif size == 0:
                 raise UserError(
                     "novelty.controllable_states is hand-crafted, but the environments' spec has no "
@@ -255,7 +253,7 @@ class IntrinsicReward:
             self.memory.written.zero_()
             self.scale.take_over(statistics.scale, statistics._newest)
         if self.snapshots is not None and statistics.snapshots is not None:
-            self.snapshots.replace_all(statistics.snapshots.copies[int(statistics._newest)])
+            self.snapshots.replace_all(statistics.snapshots.embedding(int(statistics._newest)))
         if self.rnd is not None and model.rnd is not None:
             for mine, theirs in zip(self.rnd.state_dict().values(), model.rnd.state_dict().values(), strict=True):
                 mine.copy_(theirs)

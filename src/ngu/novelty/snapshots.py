@@ -1,16 +1,17 @@
 """Frozen copies of the embedding f for acting: a memory never mixes two embeddings (paper, App. F.2: "once/episode").
 
-The weights of all copies lie in one tensor for each layer, [K, ...], and the copies themselves are views of them. So
-each environment can go through a copy of its own in one batched matrix product per layer.
+The weights of all copies lie in one tensor for each layer, [K, ...], so that each environment can go through a copy of
+its own in one batched matrix product per layer.
 """
 
 from __future__ import annotations
 
+import copy
+
 import torch
 from torch import Tensor, nn
+from torch.func import functional_call
 
-from ngu.config import NoveltyConfig
-from ngu.envs.protocol import EnvironmentSpec
 from ngu.graphs import Branch, fusable
 from ngu.networks import folded, scaled_observation
 from ngu.novelty.embedding import Embedding
@@ -37,30 +38,41 @@ class EmbeddingSnapshots(nn.Module):
         embedding: Embedding,
         num_envs: int,
         copies: int,
-        spec: EnvironmentSpec,
-        config: NoveltyConfig,
         device: torch.device,
         dtype: torch.dtype = torch.float32,
     ) -> None:
         """`dtype` is the type that weights are kept in, where autocast would use them in another than float32."""
         super().__init__()
-        self.copies = tuple(Embedding(spec, config).to(device).requires_grad_(False) for _ in range(copies))
-        """They are no submodules: what is saved and loaded are the stacks that their weights lie in."""
-        for copy in self.copies:
-            copy.load_state_dict(embedding.state_dict())
-            copy.store_in(dtype)
+        self._template = (copy.deepcopy(embedding).to(device).requires_grad_(False),)
+        """An f whose weights are not used, in a tuple, so that it is no part of what is saved."""
         self._branches = [Branch(device, urgent=True) for _ in range(copies - 1 if copies <= _FEW else 0)]
-        self._layers = [name.replace(".", "_") for name, _ in self.copies[0].named_parameters()]
-        for name, *layer in zip(self._layers, *(copy.parameters() for copy in self.copies), strict=True):
-            self.register_buffer(name, stack_in_place(layer))
+        template = self._template[0]
+        template.store_in(dtype)
+        self._layers = {name: name.replace(".", "_") for name, _ in template.named_parameters()}
+        for name, weight in template.named_parameters():
+            stack = as_stacked(weight).expand(copies, *as_stacked(weight).shape).contiguous()
+            self.register_buffer(self._layers[name], stack)
         self.register_buffer("slot", torch.zeros(num_envs, dtype=torch.int64, device=device))
         self.register_buffer("newest", torch.zeros((), dtype=torch.int64, device=device))
         self.register_buffer("age", torch.zeros(copies, dtype=torch.int64, device=device))
 
+    def __len__(self) -> int:
+        return len(self.age)
+
     @property
     def stacks(self) -> list[Tensor]:
         """For each parameter of f the weights of all copies, [K, ...], in the order of `as_stacked`."""
-        return [self.get_buffer(name) for name in self._layers]
+        return [self.get_buffer(name) for name in self._layers.values()]
+
+    def embedding(self, copy_index: int) -> Embedding:
+        """One of the copies, as a module of its own."""
+        alone = copy.deepcopy(self._template[0])
+        alone.load_state_dict(self._weights(copy_index))
+        return alone
+
+    def _weights(self, copy_index: int) -> dict[str, Tensor]:
+        """Views of one copy's weights, by the names that f has for them."""
+        return {name: unstacked(stack[copy_index]) for name, stack in zip(self._layers, self.stacks, strict=True)}
 
     def begin(self, where: Tensor) -> None:
         """Environments marked in [E] bool change to the newest copy."""
@@ -68,30 +80,30 @@ class EmbeddingSnapshots(nn.Module):
 
     def forward(self, observation: Tensor) -> Tensor:
         """[E, *observation_shape] to [E, p], each environment through its own copy."""
-        features = scaled_observation(observation, self.copies[0].torso.fold)
+        features = scaled_observation(observation, self._template[0].torso.fold)
         if features.device.type == "cpu":
             return self._apart(features)
-        return self._together(features) if len(self.copies) <= _FEW else self._batched(features)
+        return self._together(features) if len(self) <= _FEW else self._batched(features)
 
     def _apart(self, features: Tensor) -> Tensor:
         """One copy after the other, each for the environments that use it."""
         used = sorted(set(self.slot.tolist()))
         if len(used) == 1:
             return self._state(used[0], features)
-        members = [(self.slot == copy).nonzero().squeeze(1) for copy in used]
-        states = [self._state(copy, features[where]) for copy, where in zip(used, members, strict=True)]
+        members = [(self.slot == index).nonzero().squeeze(1) for index in used]
+        states = [self._state(index, features[where]) for index, where in zip(used, members, strict=True)]
         return torch.cat(states)[torch.cat(members).argsort()]
 
-    def _state(self, copy: int, features: Tensor) -> Tensor:
-        state: Tensor = self.copies[copy](features)
+    def _state(self, copy_index: int, features: Tensor) -> Tensor:
+        state: Tensor = functional_call(self._template[0], self._weights(copy_index), (features,))
         return state
 
     def _together(self, features: Tensor) -> Tensor:
         """Every environment through every copy, beside each other, since only the device knows who uses which."""
         others = []
-        for copy, branch in enumerate(self._branches, 1):
+        for other, branch in enumerate(self._branches, 1):
             with branch.fork():
-                others.append(self._state(copy, features))
+                others.append(self._state(other, features))
         each = [self._state(0, features), *others]
         for branch in self._branches:
             branch.join()
@@ -101,7 +113,7 @@ class EmbeddingSnapshots(nn.Module):
 
     def _batched(self, features: Tensor) -> Tensor:
         """Each environment with weights of its own: a convolution is a matrix product with the pixels under it."""
-        torso = self.copies[0].torso
+        torso = self._template[0].torso
         weights = [stack.index_select(0, self.slot) for stack in self.stacks]
         layers = [layer for layer in torso.layers if isinstance(layer, nn.Conv2d | nn.Linear)]
         hidden = features
@@ -118,7 +130,7 @@ class EmbeddingSnapshots(nn.Module):
     @torch.no_grad()
     def renew(self, embedding: Embedding) -> Tensor:
         """Copies `embedding` into a copy that nobody uses, if there is one; [K] bool marks the one that changed."""
-        copies = torch.arange(len(self.copies), device=self.slot.device)
+        copies = torch.arange(len(self), device=self.slot.device)
         used = (self.slot.unsqueeze(1) == copies).any(0)
         renewed = (~used) & (torch.cumsum(~used, 0) == 1)
         some, chosen = renewed.any(), renewed.to(torch.int64).argmax(0, keepdim=True)
@@ -142,12 +154,9 @@ def as_stacked(weight: Tensor) -> Tensor:
     return weight.detach().permute(0, 2, 3, 1) if weight.dim() == 4 else weight.detach()
 
 
-def stack_in_place(layer: list[nn.Parameter]) -> Tensor:
-    """The weights of one layer of all copies as one tensor, of which the layers' own become views."""
-    stack = torch.stack([as_stacked(weight) for weight in layer]).contiguous()
-    for weight, part in zip(layer, stack, strict=True):
-        weight.data = part.permute(0, 3, 1, 2) if part.dim() == 4 else part
-    return stack
+def unstacked(weight: Tensor) -> Tensor:
+    """The same the other way round, [O, C, K, K]; a view."""
+    return weight.permute(0, 3, 1, 2) if weight.dim() == 4 else weight
 
 
 @fusable

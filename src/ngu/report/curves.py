@@ -130,7 +130,8 @@ def _drawn(panel: Panel, groups: Sequence[Group]) -> list[tuple[Group, Line, Cur
         (group, line, curve)
         for group in groups
         for line in panel.lines
-        if (curve := group.curve(line.metric)) is not None and (curve.high.any() or not line.absent_if_zero)
+        if (curve := group.curve(line.metric)) is not None
+        and (not line.absent_if_zero or any(part.any() for part in _all_values(curve)))
     ]
 
 

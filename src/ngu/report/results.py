@@ -55,6 +55,7 @@ EXPORTED = (
     "loss/inverse",
     "loss/rnd",
     "learner/updates",
+    "learner/grad_norm",
     "learner/q_explo*",
     "learner/td_rms*",
     "speed/steps_per_second",
