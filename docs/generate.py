@@ -217,7 +217,7 @@ def reproduced_tables() -> str:
             collected = read_collected(entry, RESULTS / "reproduce" / name)
             found = _with_runs(places(entry, collected)) if collected.runs else []
             if found:
-                parts.append(f"### {entry.name}, scale {name}\n\n{markdown(found)}")
+                parts.append(f"### {entry.name}, scale {name}\n\n{markdown(found, budgets=True)}")
     return (
         "\n\n".join(parts)
         or "None of the paper's experiments has been run by `ngu reproduce` for longer than a toy yet."

@@ -301,20 +301,24 @@ def test_unequal_budgets_are_told(tmp_path: Path) -> None:
     assert "20.0 after 400<br>paper" in markdown(places(entry, read_collected(entry, tmp_path)))
 
 
-def test_equal_budgets_are_not_told_where_the_paper_has_no_number(tmp_path: Path) -> None:
+def test_equal_budgets_are_not_told_where_the_paper_has_no_number_unless_asked(tmp_path: Path) -> None:
     entry = experiment("pong_family")
     for name, steps in (("raw-rewards", 2), ("unbalanced", 2), ("unbalanced", 3)):
-        write_run(tmp_path, "pong", name, 0, {"env/score/exploit": (1.0, 2.0, 3.0)[:steps]})
-        table = markdown(places(entry, read_collected(entry, tmp_path)))
-        assert ("after" in table) == (steps == 3)
+        write_run(tmp_path, "pong", name, 0, {"eval/exploit/score": (1.0, 2.0, 3.0)[:steps]})
+        found = places(entry, read_collected(entry, tmp_path))
+        assert ("after" in markdown(found)) == (steps == 3)
+        assert "after" in markdown(found, budgets=True)
 
 
 def test_a_run_that_lacks_a_measurement_is_not_called_one_that_was_not_run(tmp_path: Path) -> None:
+    """Training scores are drawn, and are no evaluation."""
     write_run(tmp_path, "pong", "r2d2-retrace", 0, {"env/score": (0.0, 5.0)})
     entry = experiment("pong_family").only(("pong",), ("r2d2-retrace", "raw-rewards"))
-    table = markdown(places(entry, read_collected(entry, tmp_path)))
-    assert "| R2D2(Retrace) | 5.0 | not measured |" in table
-    assert table.count("not run") == 2
+    collected = read_collected(entry, tmp_path)
+    table = markdown(places(entry, collected))
+    assert "| R2D2(Retrace) | not measured |" in table
+    assert table.count("not run") == 1
+    assert draw(entry, collected, LIGHT) is not None
 
 
 def test_evaluations_that_cut_games_short_are_told(tmp_path: Path) -> None:

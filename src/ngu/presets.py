@@ -154,7 +154,7 @@ _ATARI: Mapping[str, Any] = {
     "network.strides": (4, 2, 1),  # figures, App. H
     "network.torso_size": 512,  # figures, App. H
     "network.lstm_size": 512,  # figures, App. H
-    "network.log_rewards": True,  # ours: with rewards as they are beta_0 did not learn Pong
+    "network.log_rewards": True,  # ours: with rewards as they are beta_0 was slower to learn Pong
     "network.lstm_input_multiple": 128,  # ours: cuDNN's fastest kernels
     "network.dueling_size": 512,  # figures, App. H
     "replay.capacity": 5_000_000,  # common

@@ -69,6 +69,8 @@ class Panel:
     """Instead of the columns' own; the first that was measured."""
     share: bool = False
     """Values are shares of 1, shown in percent."""
+    tabulated: bool = True
+    """Off: drawn alone. The last measurement of training may be a single episode; a table then has the columns' own."""
 
 
 @dataclass(frozen=True)

@@ -81,7 +81,7 @@ def places(experiment: Experiment, collected: Collected) -> list[Place]:
     found = [_quoted(experiment, row, task) for row in experiment.published for task in experiment.tasks
              if row in _QUOTED]  # fmt: skip
     for column in experiment.columns:
-        for panel in experiment.panels if experiment.kind == "curves" else (Panel("score", ""),):
+        for panel in _tabulated(experiment):
             found += [_place(experiment, collected, column, task, panel) for task in experiment.tasks]
         found += _over_tasks(experiment, collected, column)
     return [place for place in found if place is not None]
@@ -92,8 +92,14 @@ def _quoted(experiment: Experiment, row: str, task: Task) -> Place | None:
     return None if number is None else Place(task.title, row, _measurement(experiment), None, number.text, number.value)
 
 
+def _tabulated(experiment: Experiment) -> tuple[Panel, ...]:
+    """What a table tells of each run: what the figure shows, or the columns' own metrics."""
+    drawn = experiment.panels if experiment.kind == "curves" else ()
+    return tuple(panel for panel in drawn if panel.tabulated) or (Panel("score", ""),)
+
+
 def _measurement(experiment: Experiment) -> str:
-    return experiment.panels[0].title if experiment.kind == "curves" else "score"
+    return _tabulated(experiment)[0].title
 
 
 def _place(experiment: Experiment, collected: Collected, column: Column, task: Task, panel: Panel) -> Place:
@@ -132,18 +138,19 @@ def _over_tasks(experiment: Experiment, collected: Collected, column: Column) ->
 # ---------------------------------------------------------------------------------------------------------- layout
 
 
-def grid(found: Sequence[Place]) -> tuple[list[str], list[list[str]]]:
-    """Head and rows, each cell of one or two lines; where budgets differ, it says how long its runs were.
+def grid(found: Sequence[Place], *, budgets: bool = False) -> tuple[list[str], list[list[str]]]:
+    """Head and rows, each cell of one or two lines; where `budgets` differ, or if asked, it says how long runs were.
 
     The paper's budgets, 35 billion frames on Atari, differ from ours.
     """
     with_numbers = [place for place in found if place.budget]
     unequal = len({place.budget for place in with_numbers}) > 1 or any(place.paper for place in with_numbers)
+    told = budgets or unequal
     several = len({place.measurement for place in found if HUMAN_NORMALISED not in place.measurement}) > 1
     tasks = list(dict.fromkeys(_task_label(place, several) for place in found))
     agents = list(dict.fromkeys(place.agent for place in found))
     cells = {
-        (place.agent, _task_label(place, several)): "\n".join(filter(None, place.lines(with_budget=unequal)))
+        (place.agent, _task_label(place, several)): "\n".join(filter(None, place.lines(with_budget=told)))
         for place in found
     }
     if len(tasks) >= _MANY:
@@ -166,8 +173,8 @@ def terminal(found: Sequence[Place], title: str) -> Table:
     return table
 
 
-def markdown(found: Sequence[Place]) -> str:
-    head, rows = grid(found)
+def markdown(found: Sequence[Place], *, budgets: bool = False) -> str:
+    head, rows = grid(found, budgets=budgets)
     lines = [head, ["---"] * len(head), *rows]
     return "\n".join(f"| {' | '.join(_in_cell(cell) for cell in row)} |" for row in lines)
 
