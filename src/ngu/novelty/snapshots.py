@@ -17,8 +17,8 @@ from ngu.networks import folded, scaled_observation
 from ngu.novelty.embedding import Embedding
 
 _FEW = 4
-"""Up to so many copies a GPU computes all of them for all environments: reckoned, not timed, to cost less than gathering
-weights for each environment, of which a maze has a thousand."""
+"""Up to so many copies a GPU computes all of them for all environments: reckoned, not timed, to cost less than to
+gather weights for each environment, of which a maze has a thousand."""
 
 
 class EmbeddingSnapshots(nn.Module):
