@@ -4,7 +4,8 @@ The policies live on scales of their own. With the paper's settings novelty pays
 so its values are in the hundreds, while beta_0 may live on a point now and then. One network that learns the sum of
 their squared errors, from sequences drawn by their errors, learns about the large ones. `mixture.balanced` measures
 errors in their policy's own unit instead: each policy has the same share of the loss. (Not of the gradient: small
-errors, divided by the square of a small unit, then have the larger one.) Without it these numbers are metrics alone.
+errors, divided by the square of a small unit, then have the larger one; equal gradients did worse on the random-coin
+grid, see the docs.) Without it these numbers are metrics alone.
 """
 
 from __future__ import annotations
