@@ -30,6 +30,7 @@ from ngu.envs.atari_game import AtariGame
 from ngu.envs.atari_games import ATARI_GAMES, human_normalised
 from ngu.envs.gym import make_gymnasium_spec
 from ngu.errors import UserError
+from ngu.networks import AgentInput, QNetwork, RecurrentState
 from ngu.policy import Policy
 from ngu.presets import preset
 from ngu.report import poster, read_results, record_episode, write_figure, write_report, write_results_csv
@@ -242,7 +243,16 @@ def test_an_episode_is_what_the_policy_plays_in_a_game_stepped_by_hand(runs: Pat
         np.testing.assert_array_equal(episode.screen(step), twin["screen"][step])
 
 
-def test_the_policies_play_differently_and_seeds_do(runs: Path) -> None:
+def test_the_policies_play_differently_and_seeds_do(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a network that prefers the action of its policy's number: one that has hardly learned may play alike."""
+    plain = QNetwork.step
+
+    def step(self: QNetwork, inputs: AgentInput, *rest: Any) -> tuple[torch.Tensor, RecurrentState]:
+        values, state = plain(self, inputs, *rest)
+        return values + 1000.0 * (torch.arange(values.shape[1]) == inputs.mixture.unsqueeze(1)), state
+
+    monkeypatch.setattr(QNetwork, "step", step)
+
     def rewards(**choice: Any) -> list[float]:
         return play(runs / "montezuma", steps=60, **choice).episode.reward.tolist()
 
