@@ -67,19 +67,31 @@ def _weighing(beta: float) -> Arm:
 
 def _balanced(beta: float) -> Arm:
     plain = _weighing(beta)
-    return Arm(f"{plain.name}-balanced", f"{plain.label}, balanced", "ngu",
-               {**plain.settings, "mixture.balanced": True})  # fmt: skip
+    return _changed(plain, f"{plain.name}-balanced", "balanced", {"mixture.balanced": True})
+
+
+def _coin_experiment(name: str, title: str, place: str, shows: str, arms: tuple[Arm, ...]) -> Experiment:
+    return Experiment(
+        name=name,
+        kind="curves",
+        title=title,
+        place=place,
+        shows=shows,
+        tasks=(Task("random-coin", "Random-coin grid", "random-coin"),),
+        columns=tuple(Column(arm.label, arm, ("eval/exploit/solved",)) for arm in arms),
+        panels=(
+            Panel("beta_0: solved in evaluation", "share of episodes", ("eval/exploit/solved",), share=True),
+            Panel("beta_0: return in evaluation", "return", ("eval/exploit/return",)),
+            Panel("beta_{N-1}: solved in evaluation", "share of episodes", ("eval/explore/solved",), share=True),
+        ),
+        remarks=(_REMARK,),
+        ours=True,
+    )
 
 
 COIN_BETAS = (0.0, 0.01, 0.05, 0.1, 0.3, 1.0)
 """Weights of the intrinsic reward in the random-coin grid."""
 _LARGE_BETAS = (0.05, 0.3, 1.0)
-_COIN = Task("random-coin", "Random-coin grid", "random-coin")
-_COIN_PANELS = (
-    Panel("beta_0: solved in evaluation", "share of episodes", ("eval/exploit/solved",), share=True),
-    Panel("beta_0: return in evaluation", "return", ("eval/exploit/return",)),
-    Panel("beta_{N-1}: solved in evaluation", "share of episodes", ("eval/explore/solved",), share=True),
-)
 
 _PROBED_MAZE = tuple(_probed(arm) for arm in (LEARNED_STATES, RANDOM_PROJECTION))
 
@@ -160,33 +172,19 @@ OURS: tuple[Experiment, ...] = (
         remarks=(_REMARK,),
         ours=True,
     ),
-    Experiment(
-        name="random_coin",
-        kind="curves",
-        title="Random-coin grid: the exploitative policy beside more and less exploratory ones",
-        place="Ours, after Agent57",
-        shows="What sharing a network costs beta_0 where exploring and exploiting are opposed, for several betas.",
-        tasks=(_COIN,),
-        columns=tuple(Column(arm.label, arm, ("eval/exploit/solved",)) for arm in map(_weighing, COIN_BETAS)),
-        panels=_COIN_PANELS,
-        remarks=(_REMARK,),
-        ours=True,
+    _coin_experiment(
+        "random_coin",
+        "Random-coin grid: the exploitative policy beside more and less exploratory ones",
+        "Ours, after Agent57",
+        "What sharing a network costs beta_0 where exploring and exploiting are opposed, for several betas.",
+        tuple(map(_weighing, COIN_BETAS)),
     ),
-    Experiment(
-        name="random_coin_balanced",
-        kind="curves",
-        title="Random-coin grid: TD errors as they are, and in units of their policy",
-        place="Ours",
-        shows="Whether one network can serve both ends of the family when each policy's errors weigh the same.",
-        tasks=(_COIN,),
-        columns=tuple(
-            Column(arm.label, arm, ("eval/exploit/solved",))
-            for beta in _LARGE_BETAS
-            for arm in (_weighing(beta), _balanced(beta))
-        ),
-        panels=_COIN_PANELS,
-        remarks=(_REMARK,),
-        ours=True,
+    _coin_experiment(
+        "random_coin_balanced",
+        "Random-coin grid: TD errors as they are, and in units of their policy",
+        "Ours",
+        "Whether one network can serve both ends of the family when each policy has the same share of the loss.",
+        tuple(arm for beta in _LARGE_BETAS for arm in (_weighing(beta), _balanced(beta))),
     ),
     Experiment(
         name="pong_family",
