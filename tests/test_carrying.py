@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -59,6 +61,30 @@ def test_what_only_grows_sends_what_is_new_and_some_things_stay(tmp_path: Path) 
     assert outbox.changes() == [Part("seed-0/metrics.jsonl", 4, b"two\n")]
     replace_file(run / "metrics.jsonl", b"one\nten\n")
     assert outbox.changes() == [Part("seed-0/metrics.jsonl", 0, b"one\nten\n")]
+
+
+def test_one_may_look_while_the_run_replaces_its_checkpoints(tmp_path: Path) -> None:
+    checkpoints = tmp_path / "seed-0" / "checkpoints"
+    checkpoints.mkdir(parents=True)
+    (tmp_path / "seed-0.log").write_bytes(b"one\n")
+    over = threading.Event()
+
+    def replace_them() -> None:
+        while not over.is_set():
+            for name in ("learner", "replay"):
+                (checkpoints / ".writing-step" / name).mkdir(parents=True)
+            (checkpoints / ".writing-step").rename(checkpoints / "step")
+            shutil.rmtree(checkpoints / "step")
+
+    outbox = Outbox(tmp_path)
+    with ThreadPoolExecutor(1) as pool:
+        replacing = pool.submit(replace_them)
+        try:
+            seen = [outbox.changes() for _ in range(2000)]
+        finally:
+            over.set()
+        replacing.result()
+    assert [parts for parts in seen if parts] == [[Part("seed-0.log", 0, b"one\n")]]
 
 
 @pytest.mark.parametrize("size", [0, 1, 7, 8, 20])

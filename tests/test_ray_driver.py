@@ -183,12 +183,16 @@ def test_an_interrupted_run_ends_with_a_checkpoint(sent: signal.Signals, tmp_pat
 def test_a_run_that_loses_its_cluster_ends_with_a_checkpoint_and_goes_on(tmp_path: Path) -> None:
     """Ray would end the process a minute after its head, with all that was learned since the last checkpoint."""
     run, log = tmp_path / "run", tmp_path / "log"
-    command = train_command(tmp_path, "run", run__steps=10**8, **{**SETTINGS, "run__checkpoint_period": 10**8})
+    settings = {**SETTINGS, "run__checkpoint_period": 10**8, "ray__timeout": 10}
+    command = train_command(tmp_path, "run", run__steps=10**8, **settings)
     with started(command, log) as process:
         wait_for(lambda: bool((run / "metrics.jsonl").exists() and read_metrics(run / "metrics.jsonl")), process, log)
         processes = descendants(process.pid)
         (head,) = (child for child in processes if "gcs_server" in Path(f"/proc/{child}/cmdline").read_text())
         os.kill(head, signal.SIGKILL)
+        for actor in processes:  # there is no head to ask for others
+            if "ray::" in Path(f"/proc/{actor}/cmdline").read_text():
+                os.kill(actor, signal.SIGKILL)
         assert process.wait(timeout=300) == 2, log.read_text()
         assert gone(processes)
     (reached,) = checkpoint_steps(run)

@@ -261,12 +261,15 @@ def test_a_cluster_that_is_lost_is_told_in_a_sentence(tmp_path: Path) -> None:
             wait_for(lambda: checkpoint_steps(cell.path))
             (head,) = cluster.head_node.all_processes["gcs_server"]
             os.kill(head.process.pid, signal.SIGKILL)
+            (training,) = trainings(cell)
+            os.kill(training, signal.SIGKILL)  # a run that begins again has no head to ask for a place
             _, told = process.communicate(timeout=PATIENCE)
         finally:
             process.kill()
     finally:
         cluster.shutdown()
     assert process.returncode == 2, told
+    assert f"{cell.name}: it was ended by SIGKILL; it begins again where there is room" in told
     assert f"the head of the Ray cluster at {address} has not answered for" in told
     assert told.rstrip().endswith("when there is a cluster again, the same command goes on.")
     assert "Traceback" not in told

@@ -90,11 +90,8 @@ class Outbox:
     def changes(self) -> list[Part]:
         """The new bytes of files that grew, and files whole that are new or were rewritten."""
         parts = []
-        for path in sorted(self._root.rglob("*")):
+        for path in sorted(_files(self._root)):
             name = path.relative_to(self._root)
-            hidden = any(part.startswith(".") for part in name.parts)  # being written
-            if hidden or _CHECKPOINTS in name.parts or name.name in _STAYS:
-                continue
             try:
                 if not path.is_file():
                     continue
@@ -160,6 +157,14 @@ class Stage:
         with (self._folder / name).open("rb") as file:
             file.seek(offset)
             return file.read(PIECE)
+
+
+def _files(root: Path) -> Iterator[Path]:
+    """What travels by itself. Folders that are being written have hidden names, and may go while one looks into them;
+    `os.walk` then passes over them, which `Path.rglob` does not."""
+    for folder, inside, names in os.walk(root):
+        inside[:] = [name for name in inside if not name.startswith(".") and name != _CHECKPOINTS]
+        yield from (Path(folder, name) for name in names if not name.startswith(".") and name not in _STAYS)
 
 
 def _stamp(checkpoint: Path) -> tuple[str, int]:

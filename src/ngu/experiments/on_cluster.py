@@ -28,7 +28,7 @@ from ngu.experiments.plan import Cell
 from ngu.experiments.running import ClusterShare, Outcome, command_of, is_finished, last_line
 from ngu.experiments.watching import Watch
 from ngu.run_folder import RunFolder, replace_file, reserve_folder, sync_folder
-from ngu.runners.cluster import Head, join, load_ray
+from ngu.runners.cluster import Head, end_processes, join, load_ray
 from ngu.runners.fleet import MACHINE_LOST, reason_of
 
 _POLL = 0.1
@@ -94,6 +94,8 @@ class ClusterGrid:
         self._outcome, self._watch, self._asked = outcome, watch, asked
         self._head = Head("when there is a cluster again, the same command goes on")
         self._has_gpus = self._ray.cluster_resources().get("GPU", 0) > 0
+        # Made once: what Ray has not seen before it hands to the head, and waits for as long as it is not there.
+        self._host = self._ray.remote(CellHost)
         self._runs: list[_Run] = []
 
     def run(self, waiting: Sequence[Cell]) -> None:
@@ -114,8 +116,7 @@ class ClusterGrid:
                     self._go_on(run)
                 self._watch.show()
         finally:  # only an exception, such as a second Ctrl-C, leaves any
-            for run in self._runs:
-                self._release(run)
+            self._release(*self._runs)
 
     def _say_if_there_is_no_room(self) -> None:
         wanted = [self._wants(run.cell) for run in self._runs]
@@ -141,8 +142,8 @@ class ClusterGrid:
     def _start(self, run: _Run) -> None:
         """Asks the cluster for a process; it waits there until there is room."""
         cpus, gpus = self._wants(run.cell)
-        remote = self._ray.remote(num_cpus=cpus, num_gpus=gpus, max_restarts=0, scheduling_strategy="SPREAD")(CellHost)
-        run.host = remote.remote(run.cell.name)
+        host = self._host.options(num_cpus=cpus, num_gpus=gpus, max_restarts=0, scheduling_strategy="SPREAD")
+        run.host = host.remote(run.cell.name)
         run.talk = self._talk(run)
         run.call = next(run.talk)
 
@@ -238,14 +239,14 @@ class ClusterGrid:
         self._runs.remove(run)
         self._release(run)
 
-    def _release(self, run: _Run) -> None:
-        """Gives back the run's place in the cluster and the lock of its folder."""
-        if run.host is not None:
-            self._ray.kill(run.host, no_restart=True)
-        if run.lock is not None:
-            os.close(run.lock)
-        run.host = run.talk = run.call = run.lock = None
-        run.begun = False
+    def _release(self, *runs: _Run) -> None:
+        """Gives back the runs' places in the cluster and the locks of their folders."""
+        end_processes([run.host for run in runs if run.host is not None])
+        for run in runs:
+            if run.lock is not None:
+                os.close(run.lock)
+            run.host = run.talk = run.call = run.lock = None
+            run.begun = False
 
     def _stop(self) -> None:
         """Those at work stop with a checkpoint, and are heard until it is here; the others have nothing to lose."""

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -168,6 +168,22 @@ class Head:
                     f"({error.strerror or error}); {self._then}."
                 ) from None
         self._looked = self._clock()
+
+
+def end_processes(handles: Sequence[Any]) -> None:
+    """Ends processes of the cluster that was joined.
+
+    Where its head is lost they are left: Ray would wait for it, and they end with their machines' part of the cluster.
+    """
+    if not handles:
+        return
+    ray = load_ray()
+    try:
+        _knock(str(ray.get_runtime_context().gcs_address), _HEAD_LOOK)
+    except OSError:
+        return
+    for handle in handles:
+        ray.kill(handle, no_restart=True)
 
 
 def _descendants() -> list[int]:

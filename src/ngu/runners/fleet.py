@@ -15,7 +15,7 @@ from typing import Any
 
 from ngu.config import Config
 from ngu.errors import UserError
-from ngu.runners.cluster import load_ray
+from ngu.runners.cluster import end_processes, load_ray
 
 Clock = Callable[[], float]
 
@@ -169,12 +169,12 @@ class Fleet:
         self._note(member, _PLACE, member.handle.place.remote())
         self._note(member, _BUILD, member.handle.build.remote())
 
-    def _end(self, member: Member) -> None:
-        member.calls.clear()
-        member.running = member.ready = False
-        member.place = {}
-        if member.handle is not None:
-            self._ray.kill(member.handle, no_restart=True)
+    def _end(self, *members: Member) -> None:
+        end_processes([member.handle for member in members if member.handle is not None])
+        for member in members:
+            member.calls.clear()
+            member.running = member.ready = False
+            member.place = {}
             member.handle = None
 
     def reasons(self) -> Iterable[str]:
@@ -182,8 +182,7 @@ class Fleet:
         return [f"{self._what} {member.slot}: {member.reason}." for member in self.members if member.reason]
 
     def close(self) -> None:
-        for member in self.members:
-            self._end(member)
+        self._end(*self.members)
 
 
 def reason_of(error: BaseException) -> str:

@@ -97,6 +97,10 @@ class RayRunner(LearningLoop):
         self._ray = load_ray()
         self._cluster = connect(config)
         self._head = Head("when there is a cluster again, go on with `ngu resume`")
+        # Made once: what Ray has not seen before it hands to the head, and waits for as long as it is not there.
+        self._host = self._ray.remote(Host).options(
+            num_cpus=config.ray.cpus_per_actor, max_restarts=0, max_task_retries=0, scheduling_strategy="SPREAD"
+        )
 
     # ---------------------------------------------------------------------------------------------- acting
 
@@ -174,11 +178,10 @@ class RayRunner(LearningLoop):
         """The actors; they are started when they are first needed."""
         if self._actors is None:
             settings = to_dict(self.config)
-            host = self._host()
 
             def make(slot: int) -> Any:
                 kept = self.slots[slot]
-                return host.remote(ActorProcess, settings, slot, kept.acted, kept.running)
+                return self._host.remote(ActorProcess, settings, slot, kept.acted, kept.running)
 
             def lost(slot: int) -> None:
                 # The next actor of this slot begins new episodes; what was not yet a sequence is dropped.
@@ -187,11 +190,6 @@ class RayRunner(LearningLoop):
             self._actors = Fleet("actor", len(self.slots), make, self.config, lost)
         return self._actors
 
-    def _host(self) -> Any:
-        return self._ray.remote(Host).options(
-            num_cpus=self.config.ray.cpus_per_actor, max_restarts=0, max_task_retries=0, scheduling_strategy="SPREAD"
-        )
-
     # ---------------------------------------------------------------------------------------------- evaluation
 
     def begin_evaluation(self) -> None:
@@ -199,12 +197,15 @@ class RayRunner(LearningLoop):
         self._fleet()
         if self._evaluators is None:
             settings = to_dict(self.config)
-            host = self._host()
             # It answers when whole episodes are over, which takes far longer than an actor's chunk.
             steps = self.config.evaluation.max_steps * self.config.novelty.memory_episodes
             timeout = self.config.ray.timeout * max(steps / _STEPS_IN_TIME, 1.0)
             self._evaluators = Fleet(
-                "evaluator", 1, lambda _slot: host.remote(EvaluatorProcess, settings), self.config, timeout=timeout
+                "evaluator",
+                1,
+                lambda _slot: self._host.remote(EvaluatorProcess, settings),
+                self.config,
+                timeout=timeout,
             )
         self.settle()
         if len(self._asked) == _MOST_EVALUATIONS:
