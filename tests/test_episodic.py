@@ -21,19 +21,18 @@ def kernel_of(constants: Constants, rescale: bool = False) -> Kernel:
 
 
 class BatchedAlgorithm:
-    """The package's parts put together as the reward does, with one snapshot."""
+    """The package's parts put together as the reward does, with one f."""
 
     def __init__(self, envs: int, capacity: int, size: int, constants: Constants, decay: float, rescale: bool) -> None:
         self.memory = EpisodicMemory(envs, capacity, size, CPU)
-        self.scale = DistanceScale(1, decay, CPU)
+        self.scale = DistanceScale(decay, CPU)
         self.kernel = kernel_of(constants, rescale)
-        self.slot = torch.zeros(envs, dtype=torch.int64)
 
     def step(self, state: np.ndarray, wipe: np.ndarray) -> np.ndarray:
         query = torch.tensor(state, dtype=torch.float32)
         self.memory.wipe(torch.tensor(wipe))
         distance = search_nearest(query, self.memory.entries, self.memory.filled, self.kernel.neighbours)
-        mean = self.scale.update(distance, self.slot)
+        mean = self.scale.update(distance)
         self.memory.append(query)
         return episodic_reward(distance, mean, self.kernel).numpy()
 
@@ -146,17 +145,16 @@ def test_mistake_the_nearest_neighbours_count_not_the_farthest() -> None:
 
 def test_mistake_the_running_distance_does_not_start_at_zero() -> None:
     """d_m^2 begun at 0 and updated slowly would make d / d_m^2 huge, the similarities 0 and the rewards 1/c = 1000."""
-    scale = DistanceScale(1, 0.99, CPU)
-    slot = torch.zeros(1, dtype=torch.int64)
-    assert scale.update(torch.tensor([[4.0]]), slot).item() == pytest.approx(4.0)
+    scale = DistanceScale(0.99, CPU)
+    assert scale.update(torch.tensor([[4.0]])).item() == pytest.approx(4.0)
     reward = episodic_reward(torch.tensor([[4.0]]), torch.tensor([4.0]), kernel_of(Constants(k=1)))
     assert 1.0 < reward.item() < 15.0
 
 
 def test_the_running_distance_does_not_start_at_one() -> None:
     """Begun at 1, small distances would look like no distance at all for a hundred steps."""
-    scale = DistanceScale(1, 0.99, CPU)
-    assert scale.update(torch.tensor([[1e-4]]), torch.zeros(1, dtype=torch.int64)).item() == pytest.approx(1e-4)
+    scale = DistanceScale(0.99, CPU)
+    assert scale.update(torch.tensor([[1e-4]])).item() == pytest.approx(1e-4)
 
 
 def test_mistake_the_pseudo_count_is_outside_the_root() -> None:
@@ -206,68 +204,45 @@ def test_a_world_without_distances_divides_nothing_by_zero() -> None:
     st.lists(st.lists(st.floats(0.01, 100.0), max_size=4), min_size=1, max_size=12), st.sampled_from([0.0, 0.9, 0.99])
 )
 def test_the_running_distance_is_the_weighted_mean(steps: list[list[float]], decay: float) -> None:
-    scale = DistanceScale(1, decay, CPU)
+    scale = DistanceScale(decay, CPU)
     average = MovingAverage(decay)
     for distances in steps:
         padded = torch.tensor([distances + [torch.inf] * (4 - len(distances))])
         average.update(distances)
-        assert scale.update(padded, torch.zeros(1, dtype=torch.int64)).item() == pytest.approx(average.value, rel=1e-4)
+        assert scale.update(padded).item() == pytest.approx(average.value, rel=1e-4)
 
 
 def test_the_running_distance_follows_a_changing_embedding() -> None:
-    scale = DistanceScale(1, 0.9, CPU)
-    slot = torch.zeros(1, dtype=torch.int64)
+    scale = DistanceScale(0.9, CPU)
     for _ in range(50):
-        scale.update(torch.tensor([[1.0]]), slot)
+        scale.update(torch.tensor([[1.0]]))
     for _ in range(100):
-        last = scale.update(torch.tensor([[100.0]]), slot)
+        last = scale.update(torch.tensor([[100.0]]))
     assert last.item() == pytest.approx(100.0, rel=1e-2)
 
 
-def test_each_snapshot_has_its_own_running_distance() -> None:
-    scale = DistanceScale(2, 0.9, CPU)
-    mean = scale.update(torch.tensor([[1.0], [100.0], [3.0]]), torch.tensor([0, 1, 0]))
-    assert mean.tolist() == pytest.approx([2.0, 100.0, 2.0])
-    mean = scale.update(torch.tensor([[torch.inf], [7.0], [torch.inf]]), torch.tensor([0, 1, 0]))
-    assert mean[0].item() == pytest.approx(2.0)
-
-
-@pytest.mark.parametrize("steps", [0, 3, 100, 2000])
-def test_a_renewed_snapshot_carries_on_with_the_weight_of_a_hundred_steps(steps: int) -> None:
-    """So it starts where its predecessor was, and soon follows a changed f."""
-    scale, average = DistanceScale(2, 0.999, CPU), MovingAverage(0.999)
-    zero, one = torch.tensor([0]), torch.tensor([1])
-    scale.update(torch.tensor([[123.0]]), one)
-    for _ in range(steps):
-        scale.update(torch.tensor([[5.0]]), zero)
-    for _ in range(min(steps, 100)):
-        average.update([5.0])
-    scale.renew(torch.tensor([False, True]), torch.tensor(0))
-    if steps:
-        assert scale.update(torch.tensor([[5.0]]), zero).item() == pytest.approx(5.0, rel=1e-3)
-    for _ in range(50):
-        average.update([50.0])
-        mean = scale.update(torch.tensor([[50.0]]), one)
-        assert mean.item() == pytest.approx(average.value, rel=1e-3)
+def test_the_running_distance_is_that_of_all_environments() -> None:
+    scale = DistanceScale(0.9, CPU)
+    assert scale.update(torch.tensor([[1.0], [100.0], [4.0]])).item() == pytest.approx(35.0)
+    assert scale.update(torch.tensor([[torch.inf], [35.0], [torch.inf]])).item() == pytest.approx(35.0)
 
 
 def test_another_actors_running_distance_can_be_taken_over() -> None:
-    source, copy = DistanceScale(2, 0.9, CPU), DistanceScale(3, 0.9, CPU)
-    source.update(torch.tensor([[4.0], [6.0]]), torch.tensor([0, 1]))
-    copy.update(torch.tensor([[77.0]]), torch.tensor([2]))
-    copy.take_over(source, torch.tensor(1))
+    source, copy = DistanceScale(0.9, CPU), DistanceScale(0.9, CPU)
+    source.update(torch.tensor([[6.0]]))
+    copy.update(torch.tensor([[77.0]]))
+    copy.take_over(source)
     nothing = torch.full((3, 1), torch.inf)
-    assert copy.update(nothing, torch.tensor([0, 1, 2])).tolist() == pytest.approx([6.0] * 3)
-    source.update(torch.tensor([[1000.0]]), torch.tensor([1]))
-    assert copy.update(nothing, torch.tensor([0, 1, 2])).tolist() == pytest.approx([6.0] * 3)
+    assert copy.update(nothing).item() == pytest.approx(6.0)
+    source.update(torch.tensor([[1000.0]]))
+    assert copy.update(nothing).item() == pytest.approx(6.0)
 
 
 def test_non_finite_distances_never_reach_the_running_distance() -> None:
-    scale = DistanceScale(1, 0.9, CPU)
-    slot = torch.zeros(1, dtype=torch.int64)
-    scale.update(torch.tensor([[2.0]]), slot)
-    assert scale.update(torch.tensor([[torch.nan]]), slot).item() == pytest.approx(2.0)
-    assert scale.update(torch.tensor([[2.0]]), slot).item() == pytest.approx(2.0)
+    scale = DistanceScale(0.9, CPU)
+    scale.update(torch.tensor([[2.0]]))
+    assert scale.update(torch.tensor([[torch.nan]])).item() == pytest.approx(2.0)
+    assert scale.update(torch.tensor([[2.0]])).item() == pytest.approx(2.0)
 
 
 # ------------------------------------------------------------------------------------------- the memory

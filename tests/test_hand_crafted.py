@@ -339,7 +339,7 @@ def test_a_run_trains_is_saved_and_resumed(run: Path) -> None:
     state = load_newest(run / "checkpoints").state
     novelty = state["actors"]["0"]["novelty"]
     assert novelty["memory"]["entries"].shape == (2, 41 * 3, 4)
-    assert novelty["scale"]["total"].shape == (1,)
+    assert novelty["scale"]["total"].shape == ()
     assert not [name for name in state["learner"]["novelty"] if "inverse" in name]
     assert "snapshots" not in novelty
     assert list(state["learner"]["novelty_trainer"]) == ["rnd"]

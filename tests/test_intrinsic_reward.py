@@ -14,8 +14,10 @@ from oracles import Constants, MovingAverage, clone, difference, neighbour_dista
 
 from ngu.config import NoveltyConfig
 from ngu.envs.protocol import EnvironmentSpec
+from ngu.errors import UserError
 from ngu.novelty.model import NoveltyModel
 from ngu.novelty.reward import IntrinsicReward
+from ngu.presets import preset
 
 SPEC = EnvironmentSpec((3,), torch.float32, 4)
 SMALL = NoveltyConfig(hidden=(8,), embedding_size=4, embedding_hidden=8, rnd_size=6, memory_capacity=50)
@@ -26,8 +28,13 @@ def config(**changes: object) -> NoveltyConfig:
 
 
 def make(envs: int, settings: NoveltyConfig = SMALL, spec: EnvironmentSpec = SPEC, seed: int = 0) -> IntrinsicReward:
+    """A reward whose RND has seen observations, as after a first update."""
     torch.manual_seed(seed)
-    return IntrinsicReward(spec, envs, settings)
+    intrinsic = IntrinsicReward(spec, envs, settings)
+    if intrinsic.model.rnd is not None:
+        intrinsic.model.rnd.observe(torch.randn(64, *spec.observation_shape), torch.ones(64, dtype=torch.bool))
+        intrinsic.publish(intrinsic.model)
+    return intrinsic
 
 
 def transitions(count: int, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -200,6 +207,40 @@ def test_alpha_multiplies_the_episodic_reward_within_its_clip() -> None:
         seen += parts.alpha.tolist()
         first = torch.zeros(5, dtype=torch.bool)
     assert min(seen) < 1 < 1.2 < max(seen)
+
+
+def test_errors_of_an_rnd_that_knows_no_inputs_count_for_nothing() -> None:
+    """Whitened with no statistics all inputs look extreme; one such error would hide the later ones for long."""
+    torch.manual_seed(0)
+    intrinsic = IntrinsicReward(SPEC, 4, SMALL)
+    first = torch.ones(4, dtype=torch.bool)
+    for _ in range(5):
+        assert intrinsic.parts(torch.randn(4, 3), first).alpha.tolist() == [1.0] * 4
+        first = torch.zeros(4, dtype=torch.bool)
+    assert intrinsic.moments.weight.item() == 0
+    intrinsic.train(*transitions(64))
+    errors = [intrinsic.parts(torch.randn(4, 3), first).error for _ in range(5)]
+    assert intrinsic.moments.deviation.item() == pytest.approx(float(np.std(torch.stack(errors).numpy())), rel=1e-3)
+
+
+def test_who_stands_still_stays_boring_whatever_copy_of_f_it_has() -> None:
+    """An average distance of its own copy would shrink to its flicker, which would then look new."""
+    intrinsic = make(4, config(lifelong=False, embedding_snapshots=5, distance_decay=0.9, memory_capacity=500))
+    random = torch.Generator().manual_seed(0)
+    place = torch.zeros(4, 3)
+    rewards = []
+    for step in range(300):
+        # The first environment's episode is older than the others', and so is its f.
+        first = torch.tensor([step == 0, step == 1, step == 1, step == 1])
+        place[1:] += torch.randn(3, 3, generator=random)
+        place[0] = 0.05 * torch.randn(3, generator=random)
+        rewards.append(intrinsic(place, first))
+        intrinsic.publish(intrinsic.model)
+    assert intrinsic.snapshots is not None
+    assert intrinsic.snapshots.slot[0] != intrinsic.snapshots.slot[1]
+    still, *moving = torch.stack(rewards[200:]).mean(0).tolist()
+    assert still < 0.5
+    assert sum(moving) / 3 > 1.0
 
 
 def test_without_life_long_novelty_alpha_is_one() -> None:
@@ -411,7 +452,7 @@ def test_restart_takes_f_and_its_running_distance_from_the_same_side() -> None:
     assert newer.inverse is not None
     assert torch.equal(other.snapshots(observation), used)
     assert not torch.allclose(newer.inverse.embedding(observation), used)
-    assert other.scale.total[0] == acting.scale.total[acting.snapshots.newest] > 0
+    assert other.scale.total.item() == acting.scale.total.item() > 0
 
 
 def test_without_either_part_there_is_no_reward_and_nothing_to_train() -> None:
@@ -425,3 +466,77 @@ def test_without_either_part_there_is_no_reward_and_nothing_to_train() -> None:
     report = intrinsic.train(observation, torch.zeros(4, dtype=torch.int64), observation)
     assert report.values == {}
     assert not report.refused
+
+
+# ------------------------------------------------------------------------------------------- what does not fit
+
+PICTURES = EnvironmentSpec((1, 12, 16), torch.uint8, 4)
+
+
+@pytest.mark.parametrize(
+    ("spec", "given", "sentence"),
+    [
+        (SPEC, {"observation": np.zeros((2, 3), np.float32)}, "observation is of the type ndarray; give a tensor of"),
+        (
+            SPEC,
+            {"observation": torch.zeros(2, 4)},
+            r"observation has the shape \(2, 4\); give a tensor of shape \(2, 3\)",
+        ),
+        (SPEC, {"observation": torch.zeros(2, 3, dtype=torch.float64)}, "observation is torch.float64; give a tensor"),
+        (
+            PICTURES,
+            {"observation": torch.zeros(2, 12, 16, 1, dtype=torch.uint8)},
+            "channels come before height and width",
+        ),
+        (
+            PICTURES,
+            {"observation": torch.zeros(2, 1, 12, 16)},
+            r"observation is torch.float32; .* torch.uint8, from 0 to 255\.$",
+        ),
+        (SPEC, {"first": np.ones(2, bool)}, "first is of the type ndarray"),
+        (SPEC, {"first": torch.ones(2)}, r"first is torch.float32; give a tensor of shape \(2,\) and torch.bool\.$"),
+        (SPEC, {"terminated": torch.ones(3, dtype=torch.bool)}, r"terminated has the shape \(3,\)"),
+    ],
+)
+def test_what_does_not_fit_is_told_and_nothing_is_remembered(
+    spec: EnvironmentSpec, given: dict[str, object], sentence: str
+) -> None:
+    intrinsic = IntrinsicReward(spec, 2, config(filters=(4,), kernels=(3,), strides=(2,)))
+    right: dict[str, object] = {
+        "observation": torch.zeros(2, *spec.observation_shape, dtype=spec.observation_dtype),
+        "first": torch.ones(2, dtype=torch.bool),
+    }
+    with pytest.raises(UserError, match=sentence):
+        intrinsic(**(right | given))  # type: ignore[arg-type]
+    assert intrinsic.episodes.tolist() == [0, 0]
+    intrinsic(**right)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("changed", "sentence"),
+    [
+        ({"action": torch.zeros(5, dtype=torch.int32)}, "action is torch.int32; give a tensor of shape"),
+        ({"next_observation": torch.zeros(4, 3)}, r"next_observation has the shape \(4, 3\)"),
+        ({"valid": torch.ones(5)}, "valid is torch.float32"),
+    ],
+)
+def test_transitions_that_do_not_fit_are_told(changed: dict[str, torch.Tensor], sentence: str) -> None:
+    observation, action, after = transitions(5)
+    with pytest.raises(UserError, match=sentence):
+        make(1).train(**({"observation": observation, "action": action, "next_observation": after} | changed))
+
+
+def test_what_no_reward_can_be_made_of_is_told() -> None:
+    with pytest.raises(
+        UserError, match=r"the config is of the type Config; .* a preset's is ngu\.preset\(name\)\.novelty"
+    ):
+        IntrinsicReward(SPEC, 2, preset("gym"))  # type: ignore[arg-type]
+    with pytest.raises(
+        UserError, match=r"the spec's observation_dtype is <class 'numpy.float32'>; set it to torch.uint8"
+    ):
+        IntrinsicReward(EnvironmentSpec((3,), np.float32, 4), 2)  # type: ignore[arg-type]
+    with pytest.raises(UserError, match=r"the spec is of the type tuple; give an ngu\.EnvironmentSpec"):
+        IntrinsicReward((3,), 2)  # type: ignore[arg-type]
+    if not torch.cuda.is_available():
+        with pytest.raises(UserError, match="PyTorch finds no CUDA device here; give device='cpu'"):
+            IntrinsicReward(SPEC, 2, device="cuda")

@@ -73,7 +73,7 @@ def episodic_reward(squared_distance: Tensor, mean_squared_distance: Tensor, ker
 
     Args:
         squared_distance: [E, k] infinite where there is no neighbour.
-        mean_squared_distance: [E] the running average d_m^2, already updated with these distances.
+        mean_squared_distance: scalar, the running average d_m^2, already updated with these distances.
         kernel: the constants.
 
     Returns:
@@ -81,7 +81,7 @@ def episodic_reward(squared_distance: Tensor, mean_squared_distance: Tensor, ker
     """
     # An infinite distance has similarity 0, so missing neighbours drop out by themselves. Where all distances so far
     # are 0 the average is 0 too; 0 / tiny is 0, the similarity of a state to itself is 1.
-    scale = mean_squared_distance.clamp_min(torch.finfo(squared_distance.dtype).tiny).unsqueeze(1)
+    scale = mean_squared_distance.clamp_min(torch.finfo(squared_distance.dtype).tiny)
     normalised = (squared_distance / scale - kernel.cluster_distance).clamp_min(0.0)
     similarity = (kernel.epsilon / (normalised + kernel.epsilon)).sum(1)
     if kernel.rescale_partial:
@@ -128,48 +128,35 @@ class EpisodicMemory:
 
 
 class DistanceScale:
-    """d_m^2: the running average of the neighbours' squared distances, one for each snapshot of f.
+    """d_m^2: the running average of the neighbours' squared distances, one for all environments of an actor.
 
-    Distances are only comparable under one f, so each snapshot has its own average. It is an exponential average
-    without a start value: each step's mean distance has weight 1 - decay, and the total is divided by the weights so
-    far. So the first one begins as the first mean that was seen. A renewed snapshot takes over the average of the one
-    before it with the weight of a hundred steps: f changes little late in training, and where it does change the
-    average soon follows.
+    It is an exponential average without a start value: each step's mean distance has weight 1 - decay, and the total is
+    divided by the weights so far. So it begins as the first mean that was seen.
+
+    Copies of f that are in use at the same time share it, although distances compare only under one f. With an average
+    of its own, a copy that serves few episodes would follow what those do: one that stands still would make the scale
+    so fine that its flicker is new again. How much f changes while an episode lasts matters less.
     """
 
-    carried_steps = 100
-
-    def __init__(self, snapshots: int, decay: float, device: torch.device) -> None:
+    def __init__(self, decay: float, device: torch.device) -> None:
         self.decay = decay
-        self.total = torch.zeros(snapshots, device=device)
-        self.weight = torch.zeros(snapshots, device=device)
+        self.total = torch.zeros((), device=device)
+        self.weight = torch.zeros((), device=device)
 
-    def update(self, squared_distance: Tensor, snapshot: Tensor) -> Tensor:
-        """Adds one step's distances and returns the updated average of each environment's snapshot.
+    def update(self, squared_distance: Tensor) -> Tensor:
+        """Adds one step's distances [E, k], infinite where there is no neighbour, and returns the updated average.
 
-        Args:
-            squared_distance: [E, k] infinite where there is no neighbour.
-            snapshot: [E] int64, which snapshot each environment uses.
-
-        Returns:
-            [E] d_m^2; 1 for a snapshot that has seen no neighbour yet (no distance is divided by it then).
+        It is 1 before any neighbour was seen (no distance is divided by it then).
         """
-        total, weight, average = _averaged(self.total, self.weight, squared_distance, snapshot, self.decay)
+        total, weight, average = _averaged(self.total, self.weight, squared_distance, self.decay)
         self.total.copy_(total)
         self.weight.copy_(weight)
         return average
 
-    def renew(self, where: Tensor, before: Tensor) -> None:
-        """The snapshots marked in [K] bool take over the average of the snapshot `before` (a scalar index)."""
-        weight = self.weight[before].clamp_max(1 - self.decay**self.carried_steps)
-        average = self.total[before] / self.weight[before].clamp_min(1 - self.decay)
-        self.total.copy_(torch.where(where, average * weight, self.total))
-        self.weight.copy_(torch.where(where, weight, self.weight))
-
-    def take_over(self, other: DistanceScale, snapshot: Tensor) -> None:
-        """All averages become that of one snapshot (a scalar index) of another actor."""
-        self.total.copy_(other.total[snapshot].expand_as(self.total))
-        self.weight.copy_(other.weight[snapshot].expand_as(self.weight))
+    def take_over(self, other: DistanceScale) -> None:
+        """Goes on from another actor's average."""
+        self.total.copy_(other.total)
+        self.weight.copy_(other.weight)
 
     def state_dict(self) -> dict[str, Any]:
         return {"total": self.total, "weight": self.weight}
@@ -180,17 +167,11 @@ class DistanceScale:
 
 
 @fusable
-def _averaged(
-    total: Tensor, weight: Tensor, squared_distance: Tensor, snapshot: Tensor, decay: float
-) -> tuple[Tensor, Tensor, Tensor]:
-    """The new total and weight [K] of each snapshot, and the average [E] of each environment's."""
+def _averaged(total: Tensor, weight: Tensor, squared_distance: Tensor, decay: float) -> tuple[Tensor, Tensor, Tensor]:
+    """The new total and weight, and the average."""
     present = torch.isfinite(squared_distance)
-    member = (snapshot.unsqueeze(1) == torch.arange(len(total), device=total.device)).to(squared_distance.dtype)
-    count = (present.sum(1).unsqueeze(1) * member).sum(0)
-    distance = torch.where(present, squared_distance, 0.0).sum(1)
-    mean = (distance.unsqueeze(1) * member).sum(0) / count.clamp_min(1.0)
-    seen = count > 0
-    total = torch.where(seen, decay * total + (1 - decay) * mean, total)
-    weight = torch.where(seen, decay * weight + (1 - decay), weight)
-    average = torch.where(weight > 0, total / weight.clamp_min(1 - decay), 1.0)
-    return total, weight, average[snapshot]
+    count = present.sum()
+    mean = torch.where(present, squared_distance, 0.0).sum() / count.clamp_min(1)
+    total = torch.where(count > 0, decay * total + (1 - decay) * mean, total)
+    weight = torch.where(count > 0, decay * weight + (1 - decay), weight)
+    return total, weight, torch.where(weight > 0, total / weight.clamp_min(1 - decay), 1.0)

@@ -17,6 +17,7 @@ from ngu.envs.protocol import EnvironmentSpec
 from ngu.errors import UserError
 from ngu.graphs import Branch
 from ngu.novelty.episodic import DistanceScale, EpisodicMemory, Kernel, episodic_reward
+from ngu.novelty.inputs import check_parts, check_tensor
 from ngu.novelty.lifelong import RandomNetworkDistillation, RunningMoments, clipped_modulator, modulator
 from ngu.novelty.model import NoveltyModel, NoveltyReport, NoveltyTrainer
 from ngu.novelty.nearest import search_nearest
@@ -63,9 +64,11 @@ class IntrinsicReward:
         optimiser: LearnerConfig | None = None,
         model: NoveltyModel | None = None,
     ) -> None:
-        config = config or NoveltyConfig()
+        config = config if config is not None else NoveltyConfig()
         device = torch.device(device)
+        check_parts(spec, config, device)
         self.config = config
+        self._spec, self._device = spec, device
         self.precision: Precision = precision
         self.num_envs = num_envs
         self._owns_model = model is None
@@ -79,8 +82,9 @@ class IntrinsicReward:
         self.snapshots: EmbeddingSnapshots | None = None
         self.memory: EpisodicMemory | None = None
         if config.episodic:
-            copies, size = 1, len(spec.controllable_state)
+            size = len(spec.controllable_state)
             if self.model.inverse is not None:
+                copies = 1
                 if config.controllable_states == "learned":
                     # One more than there are environments, and one is always free.
                     copies = min(config.embedding_snapshots, num_envs + 1)
@@ -91,10 +95,8 @@ class IntrinsicReward:
                     "novelty.controllable_states is hand-crafted, but the environments' spec has no "
                     "controllable_state; name the numbers that make it up there, such as ('x', 'y')."
                 )
-            self._state_names = spec.controllable_state
-            self._only = torch.zeros(num_envs, dtype=torch.int64, device=device)
             self.memory = EpisodicMemory(num_envs, self._slots(spec), size, device)
-            self.scale = DistanceScale(copies, config.distance_decay, device)
+            self.scale = DistanceScale(config.distance_decay, device)
             self.kernel = Kernel.create(config)
         self.rnd: RandomNetworkDistillation | None = None
         if self.model.rnd is not None:
@@ -143,7 +145,7 @@ class IntrinsicReward:
         controllable_state: Tensor | None = None,
     ) -> NoveltyParts:
         """As calling, with what the reward is made of."""
-        self._check(controllable_state)
+        self._check(observation, first, terminated, controllable_state)
         wiped = self._begin_episodes(first)
         error = torch.zeros(self.num_envs, device=observation.device)
         with autocast(observation.device, self.precision):
@@ -153,7 +155,10 @@ class IntrinsicReward:
             episodic, state = self._episodic(observation, wiped, controllable_state)
         if self.rnd is not None:
             self._rnd_branch.join()
-            self.moments.update(error)
+            # Before any training inputs are whitened with no statistics, and errors a thousand times those that follow,
+            # which they would hide for a long time.
+            inputs = self.rnd.inputs
+            self.moments.update(error, None if inputs is None else (inputs.weight > 0).expand_as(error))
             alpha = modulator(error, self.moments.mean, self.moments.deviation)
         else:
             alpha = torch.ones_like(episodic)
@@ -168,8 +173,13 @@ class IntrinsicReward:
         reward = torch.where(first if terminated is None else first | terminated, 0.0, reward)
         return NoveltyParts(torch.nan_to_num(reward, 0.0, 0.0, 0.0), episodic, alpha, error, state)
 
-    def _check(self, state: Tensor | None) -> None:
-        """Refuses a controllable state that is missing, of another shape, or of no use."""
+    def _check(self, observation: Tensor, first: Tensor, terminated: Tensor | None, state: Tensor | None) -> None:
+        """Refuses what does not fit before anything is remembered."""
+        spec, envs, device = self._spec, self.num_envs, self._device
+        check_tensor("observation", observation, (envs, *spec.observation_shape), spec.observation_dtype, device)
+        check_tensor("first", first, (envs,), torch.bool, device)
+        if terminated is not None:
+            check_tensor("terminated", terminated, (envs,), torch.bool, device)
         if not self.config.hand_crafted:
             if state is not None:
                 raise UserError(
@@ -177,18 +187,13 @@ class IntrinsicReward:
                     "hand-crafted, or leave it out."
                 )
             return
-        wanted = (self.num_envs, len(self._state_names))
-        if state is None or tuple(state.shape) != wanted:
-            given = "none is given" if state is None else f"one of shape {tuple(state.shape)} is given"
+        wanted = (envs, len(spec.controllable_state))
+        if not isinstance(state, Tensor) or tuple(state.shape) != wanted:
+            given = f"one of shape {tuple(state.shape)} is given" if isinstance(state, Tensor) else "none is given"
             raise UserError(
                 f"controllable states are hand-crafted, and {given}; give a controllable_state of shape {wanted}: "
-                f"{', '.join(self._state_names)} of each environment."
+                f"{', '.join(spec.controllable_state)} of each environment."
             )
-
-    @property
-    def _newest(self) -> Tensor:
-        """Scalar index of the running distance under the newest f; hand-crafted states have but one."""
-        return self._only[0] if self.snapshots is None else self.snapshots.newest
 
     @property
     def embedding_age(self) -> float | None:
@@ -220,14 +225,13 @@ class IntrinsicReward:
         if self.memory is None:
             return torch.zeros(self.num_envs, device=observation.device), None
         self.memory.wipe(wiped)
-        slot = self._only
         if self.snapshots is not None:
             self.snapshots.begin(wiped)
-            slot, state = self.snapshots.slot, self.snapshots(observation)
+            state = self.snapshots(observation)
         assert state is not None
         state = state.to(self.memory.entries.dtype)
         distance = search_nearest(state, self.memory.entries, self.memory.filled, self.kernel.neighbours)
-        mean_distance = self.scale.update(distance, slot)
+        mean_distance = self.scale.update(distance)
         self.memory.append(state)
         return episodic_reward(distance, mean_distance, self.kernel), state
 
@@ -235,6 +239,12 @@ class IntrinsicReward:
         self, observation: Tensor, action: Tensor, next_observation: Tensor, valid: Tensor | None = None
     ) -> NoveltyReport:
         """Trains the model on B transitions (see `NoveltyTrainer.train`) and acts with the result."""
+        batch, shape, device = len(observation), self._spec.observation_shape, self._device
+        check_tensor("observation", observation, (batch, *shape), self._spec.observation_dtype, device)
+        check_tensor("action", action, (batch,), torch.int64, device)
+        check_tensor("next_observation", next_observation, (batch, *shape), self._spec.observation_dtype, device)
+        if valid is not None:
+            check_tensor("valid", valid, (batch,), torch.bool, device)
         if self._trainer is None:
             self._trainer = NoveltyTrainer(self.model, self.config, self._optimiser, self.precision)
         report = self._trainer.train(observation, action, next_observation, valid)
@@ -245,15 +255,15 @@ class IntrinsicReward:
     def restart(self, model: NoveltyModel, statistics: IntrinsicReward) -> None:
         """Forgets all episodes, and rewards as another side does now: with its newest f and its running statistics.
 
-        For evaluation: the copy must see the rewards that the actors see, and leave theirs alone. A running distance
-        belongs to the f it was measured under, so both come from there; RND's weights come from `model`.
+        For evaluation: the copy must see the rewards that the actors see, and leave theirs alone. RND's weights come
+        from `model`.
         """
         self.begin_anew()
         if self.memory is not None:
             self.memory.written.zero_()
-            self.scale.take_over(statistics.scale, statistics._newest)
+            self.scale.take_over(statistics.scale)
         if self.snapshots is not None and statistics.snapshots is not None:
-            self.snapshots.replace_all(statistics.snapshots.embedding(int(statistics._newest)))
+            self.snapshots.replace_all(statistics.snapshots.embedding(int(statistics.snapshots.newest)))
         if self.rnd is not None and model.rnd is not None:
             for mine, theirs in zip(self.rnd.state_dict().values(), model.rnd.state_dict().values(), strict=True):
                 mine.copy_(theirs)
@@ -263,8 +273,7 @@ class IntrinsicReward:
     def publish(self, model: NoveltyModel) -> None:
         """Takes over newly trained weights: RND's at once, f's for episodes that begin from now on."""
         if self.snapshots is not None and model.inverse is not None and self.config.controllable_states == "learned":
-            before = self.snapshots.newest.clone()
-            self.scale.renew(self.snapshots.renew(model.inverse.embedding), before)
+            self.snapshots.renew(model.inverse.embedding)
         if self.rnd is not None and model.rnd is not None:
             for mine, theirs in zip(self.rnd.state_dict().values(), model.rnd.state_dict().values(), strict=True):
                 mine.copy_(theirs)

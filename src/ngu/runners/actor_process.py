@@ -134,11 +134,10 @@ def on_this_machine(config: Config) -> Config:
 
 
 def running_of(novelty: IntrinsicReward) -> dict[str, Any]:
-    """The running statistics of a reward under its newest f: d_m^2, and RND's mean and deviation."""
+    """The running statistics of a reward: d_m^2, and RND's mean and deviation."""
     running: dict[str, Any] = {}
     if novelty.memory is not None:
-        newest = 0 if novelty.snapshots is None else int(novelty.snapshots.newest)
-        running["distance"] = (float(novelty.scale.total[newest]), float(novelty.scale.weight[newest]))
+        running["distance"] = (float(novelty.scale.total), float(novelty.scale.weight))
     if novelty.rnd is not None:
         running["moments"] = {name: value.clone() for name, value in novelty.moments.state_dict().items()}
     return running
