@@ -32,7 +32,7 @@ class Settings:
     """Trains PPO without and with the never-give-up reward."""
 
     env: str = "MountainCar-v0"
-    """An environment of Gymnasium with discrete actions, and bounded vectors or images as observations."""
+    """An environment of Gymnasium with discrete actions, and vectors or images as observations."""
     env_options: dict[str, int] = field(default_factory=dict)
     """Keyword arguments of the environment, such as `size 9 step_cap 100`."""
     steps: int = 150_000
@@ -62,7 +62,7 @@ class Settings:
 
 
 class World:
-    """Gymnasium's vectorised environments with tensors: images channels first, vectors scaled to [-1, 1].
+    """Gymnasium's vectorised environments with tensors: images channels first, vectors scaled to [-1, 1] where bounded.
 
     After an episode's last observation the next step ignores its action and brings the first observation of a new
     episode (Gymnasium's default, `AutoresetMode.NEXT_STEP`). Nothing led there, so that step is not trained on.
@@ -72,14 +72,18 @@ class World:
         self.envs = gymnasium.make_vec(
             settings.env, num_envs=settings.num_envs, vectorization_mode="sync", **settings.env_options
         )
-        space = self.envs.single_observation_space
-        assert isinstance(space, gymnasium.spaces.Box)
+        space, actions = self.envs.single_observation_space, self.envs.single_action_space
+        if not (isinstance(space, gymnasium.spaces.Box) and isinstance(actions, gymnasium.spaces.Discrete)):
+            raise SystemExit(
+                f"{settings.env} has {space} and {actions}; this example takes a Box and Discrete actions."
+            )
         self.image = len(space.shape) == 3
-        self.low, self.high = space.low, space.high
+        bounded = np.isfinite(space.low) & np.isfinite(space.high) & (space.low > -1e6) & (space.high < 1e6)
+        self.low, self.high = np.where(bounded, space.low, -1.0), np.where(bounded, space.high, 1.0)
         self.spec = ngu.EnvironmentSpec(
             observation_shape=(space.shape[2], *space.shape[:2]) if self.image else space.shape,
             observation_dtype=torch.uint8 if self.image else torch.float32,
-            num_actions=int(self.envs.single_action_space.n),
+            num_actions=int(actions.n),
             max_episode_steps=gymnasium.spec(settings.env).max_episode_steps,
         )
 
@@ -87,7 +91,8 @@ class World:
         """[E, *observation_shape]"""
         if self.image:
             return torch.from_numpy(observation).permute(0, 3, 1, 2).contiguous()
-        return torch.from_numpy(2 * (observation - self.low) / (self.high - self.low) - 1)
+        scaled = 2 * (observation - self.low) / (self.high - self.low) - 1
+        return torch.from_numpy(scaled.astype(np.float32))
 
 
 class ActorCritic(nn.Module):

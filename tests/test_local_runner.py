@@ -48,6 +48,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "lookahead": {"replay__lookahead": 5},
     "cut margin": {"replay__cut_margin": 5},
     "average": {"learner__average_share": 0.3},
+    "random start": {"actor__random_start": True},
 }
 
 

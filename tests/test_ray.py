@@ -183,7 +183,7 @@ def stored() -> int:
 
 def test_an_actor_process_is_the_local_actor() -> None:
     """Called directly, with weights that change on the way: the same rows, and new weights once in a period."""
-    config = ray_config(3, actor__update_period=20)
+    config = ray_config(3, actor__update_period=20, actor__random_start=True)
     size, slot, steps = 2, 1, config.ray.chunk_steps
     mixture, epsilon = slots_of(config, CPU)
     env = make_environment(config, size, CPU)
@@ -199,7 +199,7 @@ def test_an_actor_process_is_the_local_actor() -> None:
             for parameter in [*learner.network.parameters(), *learner.novelty.parameters()]:
                 parameter.add_(0.05 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(chunk)))
         if chunk % 2 == 0:
-            actor.fetch(learner.network, learner.novelty)
+            actor.fetch(learner.network, learner.novelty, trained=chunk > 0)
         if chunk == 0:
             actor.reset(seed_of(config.run.seed, "environments", slot, 0))
         for _ in range(steps - (chunk == 0)):

@@ -234,7 +234,7 @@ def test_a_cluster_needs_the_package_ray(
 ) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)  # what Python keeps for a package that is not there
     assert main(smoke_on("auto", tmp_path)) == 2
-    error = "ngu: a Ray cluster needs the package Ray; install it with: pip install 'ngu[ray]'.\n"
+    error = "ngu: a Ray cluster needs the package Ray; install it with: pip install -e '.[ray]' in your clone of ngu.\n"
     assert capsys.readouterr().err == error
 
 

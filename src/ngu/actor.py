@@ -34,7 +34,7 @@ _MOST_PLACES = 10
 """The episodes of longer meta-episodes are told together: each place has a row of sums, and every step adds to all."""
 _TENSORS = (
     "observation", "previous_action", "extrinsic", "intrinsic", "q", "action", "behaviour", "taken", "alpha",
-    "episode_return", "episode_length", "sums",
+    "episode_return", "episode_length", "sums", "epsilon",
 )  # fmt: skip
 
 
@@ -58,16 +58,20 @@ class Actor:
         streams: slice = slice(None),
         probe: LinearProbe | None = None,
         sees_extrinsic: bool = True,
+        random_start: bool = False,
     ) -> None:
         """`objective` is what TD errors are measured by; a replay needs it. `streams` are replay's for this actor.
 
-        Without `sees_extrinsic` r_e is 0 for the networks and for replay; metrics tell the true one.
+        Without `sees_extrinsic` r_e is 0 for the networks and for replay; metrics tell the true one. With
+        `random_start` it acts at random until it first fetches weights that have been trained.
         """
         self.env = env
         self.network = network.requires_grad_(False)
         self.novelty = novelty
         self.mixture = mixture
-        self.epsilon = epsilon
+        self._own_epsilon = epsilon
+        self.epsilon = torch.ones_like(epsilon) if random_start else epsilon.clone()
+        """What it acts with, [E]."""
         self.generator = generator
         self.replay = replay
         self.objective = objective
@@ -243,8 +247,10 @@ class Actor:
         self.episode_length.copy_(totals[1])
         self.sums.add_(totals[2])
 
-    def fetch(self, network: QNetwork, novelty: NoveltyModel) -> None:
-        """Takes over the learner's weights."""
+    def fetch(self, network: QNetwork, novelty: NoveltyModel, *, trained: bool = True) -> None:
+        """Takes over the learner's weights; `trained` says whether they are more than initial ones."""
+        if trained:
+            self.epsilon.copy_(self._own_epsilon)
         with torch.no_grad():
             torch._foreach_copy_(list(self.network.parameters()), list(network.parameters()))
         self.novelty.publish(novelty)

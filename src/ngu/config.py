@@ -407,6 +407,8 @@ class ActorConfig:
 
     update_period: int = 100
     """Acting steps between fetches of the learner's weights."""
+    random_start: bool = False
+    """Act at random until something has been learned: an untrained network prefers one action everywhere."""
 
     def __post_init__(self) -> None:
         _require(self.update_period >= 1, f"actor.update_period is {self.update_period}; set it to 1 or more.")

@@ -22,7 +22,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from ngu.config_reading import to_dict
-from ngu.errors import UserError
+from ngu.errors import UserError, needs_extra
 from ngu.run_folder import RunFolder, replace_file
 
 GLOSSARY: dict[str, str] = {
@@ -234,9 +234,7 @@ def _start_wandb(folder: RunFolder) -> Any:
     try:
         wandb = importlib.import_module("wandb")
     except ImportError:
-        raise UserError(
-            "run.wandb needs Weights & Biases; install it with `pip install ngu[wandb]` or leave run.wandb off."
-        ) from None
+        raise UserError(needs_extra("run.wandb needs Weights & Biases", "wandb")) from None
     # The same W&B run goes on when this one is resumed, and no other run of the same name does.
     identity = folder.path / "wandb_id"
     if not identity.exists():

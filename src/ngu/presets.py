@@ -192,17 +192,19 @@ _ATARI: Mapping[str, Any] = {
 # The same agent, for what one GPU node does in half an hour. What differs: more updates for each step collected, since
 # the GPU has the time, at twice the rate after a short rise, with a target network that follows sooner; errors measured
 # in units of their policy, since beta_0 would wait for the large values of the others to be learned; RND's mean and
-# deviation over the last thousand steps, since in so short a life its first errors would keep alpha at 1; evaluations
-# that end after five minutes of game; one checkpoint, at the end, without replay, since 35 GB take minutes to write.
+# deviation over the last hundred steps, since in so short a life its first errors would keep alpha at 1; random actions
+# until learning begins, since from the one action of an untrained network f learns nothing; evaluations that end after
+# five minutes of game; one checkpoint, at the end, without replay, since 35 GB take minutes to write.
 _ATARI_NODE: Mapping[str, Any] = {
     **_ATARI,
     "mixture.balanced": True,
-    "novelty.modulator_decay": 0.999,
+    "novelty.modulator_decay": 0.99,
     "learner.replay_ratio": 16.0,
     "learner.learning_rate": 2e-4,
     "learner.rate_steps": (500_000,),
     "learner.rate_factors": (1.0,),
     "learner.target_period": 250,
+    "actor.random_start": True,
     "evaluation.max_steps": 4500,
     "evaluation.period": 5_000_000,
     "run.steps": 25_000_000,

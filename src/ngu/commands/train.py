@@ -26,7 +26,7 @@ from ngu.config import (
     RunConfig,
 )
 from ngu.config_reading import from_dict, read_config_file, to_dict
-from ngu.errors import UserError
+from ngu.errors import UserError, needs_extra
 from ngu.presets import PRESETS, preset
 from ngu.variants import VARIANTS
 
@@ -90,7 +90,7 @@ GROUPS = tuple(entry.name for entry in dataclasses.fields(Config) if entry.name 
 def main(argv: list[str]) -> int:
     config = read_config(argv)
     if config.run.wandb and importlib.util.find_spec("wandb") is None:  # found out before a folder is made
-        raise UserError("run.wandb needs Weights & Biases; install it with `pip install ngu[wandb]` or leave it off.")
+        raise UserError(needs_extra("run.wandb needs Weights & Biases", "wandb"))
     from ngu.commands.session import memory_in_words, train_and_report
     from ngu.training import Training
 

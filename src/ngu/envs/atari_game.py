@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ngu.envs.atari_games import check_game
-from ngu.errors import UserError
+from ngu.errors import UserError, needs_extra
 
 if TYPE_CHECKING:
     from ale_py import ALEInterface
@@ -51,7 +51,7 @@ def load_emulator() -> Any:
         import ale_py
         import ale_py.vector_env
     except ImportError:
-        raise UserError("Atari games need the emulator ale-py; install it with: pip install 'ngu[atari]'.") from None
+        raise UserError(needs_extra("Atari games need the emulator ale-py", "atari")) from None
     ale_py.ALEInterface.setLoggerMode(ale_py.LoggerMode.Error)  # no greeting for each emulator
     return ale_py
 

@@ -20,7 +20,7 @@ import gymnasium
 import numpy as np
 from numpy.typing import NDArray
 
-from ngu.errors import UserError, unknown_name
+from ngu.errors import UserError, needs_extra, unknown_name
 
 ACTIONS = {
     "DoorKey": ("left", "right", "forward", "pickup", "toggle"),
@@ -39,7 +39,7 @@ def level_names() -> list[str]:
     try:
         import minigrid  # noqa: F401, importing it registers the levels
     except ImportError:
-        raise UserError("MiniGrid's levels need its package; install it with: pip install 'ngu[minigrid]'.") from None
+        raise UserError(needs_extra("MiniGrid's levels need its package", "minigrid")) from None
     families = "|".join(ACTIONS)
     return sorted(name for name in gymnasium.registry if re.match(rf"MiniGrid-({families})", name))
 

@@ -87,7 +87,7 @@ class ActorProcess:
         period = self.config.actor.update_period
         if version > self._version and (not self._started or self._since_fetch >= period):
             self._pupil.load(weights)
-            self.actor.fetch(self._pupil.network, self._pupil.novelty)
+            self.actor.fetch(self._pupil.network, self._pupil.novelty, trained=version > 0)
             self._version, self._since_fetch = version, 0
         if not self._started:
             self.actor.reset(seed_of(self.config.run.seed, "environments", self._slot, self._acted))

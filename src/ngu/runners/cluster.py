@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from ngu.config import Config
-from ngu.errors import UserError
+from ngu.errors import UserError, needs_extra
 
 _PATIENCE = 10.0
 """Seconds in which the machine of a cluster's address has to answer."""
@@ -34,7 +34,7 @@ def load_ray() -> Any:
     try:
         import ray
     except ImportError:
-        raise UserError("a Ray cluster needs the package Ray; install it with: pip install 'ngu[ray]'.") from None
+        raise UserError(needs_extra("a Ray cluster needs the package Ray", "ray")) from None
     return ray
 
 

@@ -141,6 +141,7 @@ class LocalRunner(LearningLoop):
             if moved:
                 actor.network.load_state_dict(saved["network"])
                 actor.novelty.load_state_dict(saved["novelty"])
+                actor.epsilon.copy_(saved["epsilon"])
                 if actor.probe is not None:
                     actor.probe.load_state_dict(saved["probe"])
             else:
