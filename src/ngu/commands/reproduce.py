@@ -218,7 +218,7 @@ def _print_list(plans: list[Plan]) -> None:
     for place, name in enumerate(HEAD):
         table.add_column(name, justify="right" if place > 2 else "left", overflow="fold")
     for entry in entries(plans):
-        table.add_row(*entry.cells())
+        table.add_row(*entry)
     console = Console(width=None if sys.stdout.isatty() else 200)
     console.print(table)
     console.print(sources(), markup=False, highlight=False)
