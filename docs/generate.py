@@ -159,7 +159,7 @@ def experiments_table() -> str:
         [
             f"| {' | '.join(HEAD)} |",
             "| --- | --- | --- | ---: | ---: | ---: | ---: |",
-            *(f"| `{name}` | {' | '.join(map(_in_cell, cells))} |" for name, *cells in (row.cells() for row in rows)),
+            *(f"| `{name}` | {' | '.join(map(_in_cell, cells))} |" for name, *cells in rows),
             "",
             sources(),
         ]

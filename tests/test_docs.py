@@ -18,11 +18,12 @@ from typing import Any
 import pytest
 from test_presets import ATARI_TABLE, COMMON_TABLE, DISCO_MAZE_TABLE
 
+from ngu import doctor
 from ngu.cli import COMMANDS
 from ngu.config import Config
 from ngu.config_reading import read_config_file
 from ngu.metrics import GLOSSARY
-from ngu.presets import preset
+from ngu.presets import PRESETS, preset
 
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
@@ -201,6 +202,13 @@ def test_every_command_has_a_section_and_every_command_that_is_shown_exists() ->
     for path in PAGES:
         for command in re.findall(r"^\$ ngu (\w+)", path.read_text(encoding="utf-8"), re.MULTILINE):
             assert command in COMMANDS, f"{path.name}: ngu {command}"
+
+
+def test_the_doctors_words_that_are_shown_are_of_every_package_and_preset() -> None:
+    (shown,) = (code for _, code in blocks(DOCS / "command-line.md", "console") if code.startswith("$ ngu doctor\n"))
+    names = [line[:16].rstrip() for line in shown.splitlines()[1:-1]]
+    expected = ["python", *doctor.REQUIRED, *doctor.OPTIONAL, *PRESETS]
+    assert [name for name in names if name in expected] == expected
 
 
 @pytest.mark.parametrize("path", sorted((DOCS / "images").glob("*.svg")), ids=lambda path: path.stem)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 import sys
+import tomllib
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
 
 import pytest
 import torch
@@ -19,6 +21,8 @@ from ngu.errors import UserError
 from ngu.machine import free_memory
 from ngu.presets import PRESETS, preset
 from ngu.replay import SequenceReplay
+
+ROOT = Path(__file__).parent.parent
 
 
 def test_a_healthy_machine(capsys: pytest.CaptureFixture[str]) -> None:
@@ -35,6 +39,12 @@ def test_a_healthy_machine(capsys: pytest.CaptureFixture[str]) -> None:
     assert re.match(r"\d+ of them on \d+ cores? make [1-9][\d,]* agent steps per second", lines["emulators"])
     assert re.match(r"replay of 5,000,000 transitions wanted, about [1-9][\d,]+ fit", lines["atari"])
     assert ("not needed without CUDA" in lines["Triton"]) == (not torch.cuda.is_available())
+
+
+def test_every_extra_for_users_is_looked_for() -> None:
+    declared = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    wanted = {re.split(r"[<>=]", package)[0]: extra for extra, (package, *_) in declared.items() if extra != "dev"}
+    assert {name: f"extra `{extra}`" for name, extra in wanted.items()} == doctor.OPTIONAL
 
 
 def make_replay(config: Config, capacity: int) -> SequenceReplay:
@@ -108,7 +118,7 @@ def test_an_emulator_that_fails(monkeypatch: pytest.MonkeyPatch, capsys: pytest.
 
 
 def test_a_package_that_is_missing(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr(doctor, "_REQUIRED", ("torch", "no-such-package"))
+    monkeypatch.setattr(doctor, "REQUIRED", ("torch", "no-such-package"))
     assert main(["doctor"]) == 1
     printed = capsys.readouterr().out
     assert "no-such-package  PROBLEM: missing; install it with `pip install no-such-package`" in printed

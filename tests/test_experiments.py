@@ -161,6 +161,19 @@ def test_the_papers_budget_is_reckoned_by_hand() -> None:
     assert len(entries([plan_of(name) for name in LABELS])) == len(LABELS)
 
 
+def test_the_list_has_the_grid_that_it_tells_the_cost_of() -> None:
+    plans = [
+        plan_of("fig_disco_maze"),
+        plan_of("fig_disco_maze", "laptop", seeds=1),
+        Plan(smoke_part(experiment("fig_ablations")), scale("smoke"), Path("runs")),
+        plan_of("beta_distrib"),
+    ]
+    grids = [grid for _, _, grid, *_ in entries(plans)]
+    assert grids == ["1 x 3 x 3", "1 x 3 x 1", "2 x 1 x 1", "none"]
+    for plan, grid in zip(plans[:3], grids, strict=False):
+        assert len(plan.cells()) == math.prod(map(int, grid.split(" x ")))
+
+
 def test_devices_threads_and_a_cluster_are_passed_on(tmp_path: Path) -> None:
     (cell, *_) = plan_of("table_action_prediction_montezuma", "laptop", tmp_path).cells()
     command = command_of(cell, "cpu", 1, ["--runner=ray", "--address=auto"])
@@ -319,6 +332,44 @@ def test_a_run_that_lacks_a_measurement_is_not_called_one_that_was_not_run(tmp_p
     assert "| R2D2(Retrace) | not measured |" in table
     assert table.count("not run") == 1
     assert draw(entry, collected, LIGHT) is not None
+
+
+def test_an_agent_of_ours_that_is_not_run_says_so_whatever_others_are_called(tmp_path: Path) -> None:
+    """RND is an agent of ours on the maze, and a row of others in the paper's tables of games."""
+    plan = plan_of("fig_disco_maze", "laptop", tmp_path)
+    collected = read_collected(plan.experiment, tmp_path)
+    assert [place.lines() for place in places(plan.experiment, collected)] == [["not run"]] * 3
+    entry = experiment("table_action_prediction_montezuma")
+    by_others = {place.agent for place in places(entry, read_collected(entry, tmp_path)) if place.lines()[0] == ""}
+    assert by_others == {"Human", "Best baseline", "RND"}
+    numbers = [(row, number) for entry in TRAINED for row, line in entry.published.items() for number in line.values()]
+    assert {row for row, number in numbers if number.quoted} == {"Human", "Best baseline", "RND", "R2D2"}
+    assert not {row for row, number in numbers if number.quoted} & {row for row, number in numbers if not number.quoted}
+
+
+def test_a_page_shows_the_figure_that_was_drawn_and_no_other(tmp_path: Path) -> None:
+    plan = plan_of("pong_family", "laptop", tmp_path)
+    for drawn in (False, True):
+        if drawn:
+            write_run(tmp_path, "pong", "unbalanced", 0, {"env/score": (0.0, 5.0)})
+        write(plan, read_collected(plan.experiment, tmp_path), "ngu reproduce")
+        assert (plan.output / "figure.png").is_file() == drawn
+        assert ("figure.png" in (plan.output / "table.md").read_text()) == drawn
+
+
+def test_what_the_paper_did_is_not_told_of_experiments_that_are_not_of_it(tmp_path: Path) -> None:
+    for name, of_the_paper in (("pong_family", False), ("ng1_l_pitfall", True)):
+        plan = plan_of(name, "laptop", tmp_path)
+        for begun in (False, True):
+            if begun:
+                write_run(
+                    tmp_path, plan.experiment.tasks[0].name, plan.experiment.arms[0].name, 0, {"env/score": (1.0,)}
+                )
+            caption = write(plan, read_collected(plan.experiment, tmp_path), "ngu reproduce").caption
+            assert ("runs, each of" in caption) == begun
+            assert ("35 B frames" in caption) == of_the_paper
+            assert ("that it does not say" in caption) is False
+            assert ("Not of the paper." in caption) != of_the_paper
 
 
 def test_evaluations_that_cut_games_short_are_told(tmp_path: Path) -> None:

@@ -294,8 +294,82 @@ def test_runs_with_different_settings_are_different_lines(runs: Path, tmp_path: 
         content = json.loads(path.read_text())
         content["config"]["learner"]["learning_rate"] = rate
         path.write_text(json.dumps(content))
-    labels = [group.label for group in make_groups(read_sources([tmp_path]))]
-    assert labels == [f"learned controllable states, learner.learning_rate {rate}" for rate in (0.001, 0.01)]
+    groups = make_groups(read_sources([tmp_path]))
+    assert [group.label for group in groups] == [f"rate-{rate}" for rate in (0.001, 0.01)]
+    assert [group.key for group in groups] == [
+        f"learned controllable states, learner.learning_rate {rate}" for rate in (0.001, 0.01)
+    ]
+
+
+def with_settings(run: Path, copy: Path, **settings: Any) -> Path:
+    """A copy of a run that says that it was made with other settings."""
+    shutil.copytree(run, copy)
+    content = json.loads((copy / "config.json").read_text())
+    for name, value in settings.items():
+        group, _, field = name.partition("__")
+        content["config"][group][field] = value
+    (copy / "config.json").write_text(json.dumps(content))
+    return copy
+
+
+def test_runs_that_differ_in_many_settings_have_short_labels_and_a_key(runs: Path, tmp_path: Path) -> None:
+    """Warnings are errors here: a figure whose labels leave no room to its lines is one."""
+    changes = {"learner__learning_rate": 0.001, "network__lstm_size": 32, "novelty__filters": [4, 9]}
+    for seed in range(2):
+        with_settings(runs / f"ngu-{seed}", tmp_path / f"first-{seed}")
+        with_settings(runs / f"ngu-{seed}", tmp_path / f"second-{seed}", **changes)
+    shutil.copytree(runs / "rnd-0", tmp_path / "rnd-0")
+    groups = make_groups(read_sources([tmp_path]))
+    assert [(group.label, len(group.runs)) for group in groups] == [("A", 2), ("B", 2), ("RND alone", 1)]
+    key = "learned controllable states, learner.learning_rate 0.001, network.lstm_size 32, novelty.filters 4 9"
+    assert [group.key for group in groups if group.runs[0].path.name.startswith("second")] == [key]
+    assert groups[-1].key == ""
+    page = Page(write_report([tmp_path], tmp_path / "page.html"))
+    for group in groups[:2]:
+        assert f"<dt><code>{group.label}</code></dt><dd>{group.key}</dd>" in page.source
+    assert page.cells("A")[-1].startswith("2 seeds (0, 1), ")
+    with (
+        Image.open(write_figure([runs], tmp_path / "plain.png")) as plain,
+        Image.open(write_figure([tmp_path], tmp_path / "keyed.png")) as keyed,
+    ):
+        assert keyed.width == plain.width
+        assert keyed.height > plain.height, "the key stands below"
+
+
+def test_runs_alone_are_called_by_their_names_if_these_are_short(runs: Path, tmp_path: Path) -> None:
+    for name in ("small", "large"):
+        with_settings(runs / "ngu-0", tmp_path / name, network__lstm_size=len(name), network__torso_size=ord(name[0]))
+    assert {group.label for group in make_groups(read_sources([tmp_path]))} == {"small", "large"}
+    with_settings(runs / "ngu-0", tmp_path / f"{'very-' * 8}large", network__lstm_size=99)
+    assert {group.label for group in make_groups(read_sources([tmp_path]))} == {"A", "B", "C"}
+
+
+def test_settings_that_change_no_learning_make_no_other_agent(runs: Path, tmp_path: Path) -> None:
+    """How often it was evaluated, how it was run, and what belongs to environments that it did not play in."""
+    changes = {
+        "evaluation__period": 0, "env__workers": 3, "env__max_restarts": 7, "env__worker_timeout": 9.0,
+        "env__threads": 2, "env__game": "pong", "env__noops": 4, "env__id": "CartPole-v1", "env__sea_size": 12,
+        "env__coin_size": 9, "env__level": "DoorKey-5x5", "run__threads": 2, "run__log_period": 40,
+        "run__precision": "bf16", "replay__max_memory_share": 0.5, "ray__timeout": 9.0,
+    }  # fmt: skip
+    copies = [with_settings(runs / "ngu-0", tmp_path / name, **{name: value}) for name, value in changes.items()]
+    sources = [*copies, runs / "ngu-1", write_results_csv(runs / "ngu-2", tmp_path / "ngu-2.csv")]
+    (together,) = make_groups(read_sources(sources))
+    assert (together.label, together.key) == ("learned controllable states", "")
+    maze = with_settings(runs / "ngu-0", tmp_path / "maze", env__maze_pool=65)
+    assert len(make_groups(read_sources([*copies, maze]))) == 2, "a maze is what it plays in"
+
+
+def test_what_one_run_measured_before_the_others_is_drawn() -> None:
+    """One was evaluated all along, one at its end alone."""
+    runs = [
+        Results(Path(), "p", "v", seed, {}, [{"step": step, "m": float(seed)} for step in steps])
+        for seed, steps in enumerate(((0, 10, 20), (20,)))
+    ]
+    figure = panel_figure(Panel("title", "unit", (Line("m", "m"),)), [Group("v", "p", "v", runs, 0)], LIGHT)
+    assert figure is not None
+    drawn = {tuple(line.get_xdata()): list(line.get_ydata()) for line in figure.axes[0].lines}
+    assert drawn == {(20.0,): [0.5], (0.0, 10.0, 20.0): [0.0, 0.0, 0.0]}
 
 
 series = st.dictionaries(st.integers(0, 50), st.floats(-5, 5), min_size=1, max_size=8)

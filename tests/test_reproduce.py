@@ -21,7 +21,7 @@ from ngu.config_reading import with_overrides
 from ngu.experiments.catalogue import EXPERIMENTS, experiment
 from ngu.experiments.collecting import collect
 from ngu.experiments.plan import Cell, Plan, smoke_part
-from ngu.experiments.running import command_of, is_finished, run_cells
+from ngu.experiments.running import Outcome, command_of, is_finished, run_cells
 from ngu.experiments.scales import scale
 from ngu.experiments.watching import last_progress
 from ngu.metrics import read_metrics
@@ -202,6 +202,53 @@ def test_mistakes_are_one_sentence(arguments: list[str], sentence: str, capsys: 
     error = capsys.readouterr().err
     assert sentence in error
     assert error.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "refused"),
+    [
+        (["fig_disco_maze"], True),
+        (["table_ablations", "--tasks", "pong", "--seeds", "1", "--device", "cpu"], True),
+        (["fig_disco_maze", "--runner", "ray"], True),
+        (["fig_disco_maze", "--scale", "paper"], False),
+        (["fig_disco_maze", "--scale", "laptop"], False),
+        (["fig_disco_maze", "--budget", "1000"], False),
+        (["fig_disco_maze", "--cluster", "auto"], False),
+        (["fig_disco_maze", "--no-run"], False),
+        (["fig_disco_maze", "--list"], False),
+        (["beta_distrib"], False),
+        (["deep_sea"], False),
+    ],
+)
+def test_the_papers_budget_is_not_begun_without_a_gpu_unless_it_is_asked_for(
+    arguments: list[str],
+    refused: bool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    begun: list[int] = []
+
+    def begin(cells: list[Cell], **_: object) -> Outcome:
+        begun.append(len(cells))
+        return Outcome()
+
+    monkeypatch.setattr("ngu.experiments.running.run_cells", begin)
+    command = ["reproduce", *arguments, "--folder", str(tmp_path)]
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    assert main(command) == (2 if refused else 0)
+    error = capsys.readouterr().err
+    if refused:
+        assert error.startswith(f"ngu: this machine has no GPU, and {arguments[0]} at the paper's scale takes about ")
+        assert error.endswith("; choose --scale laptop or --scale smoke, or say --scale paper to do it here anyway.\n")
+        assert error.count("\n") == 1
+        assert not begun
+        monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+        assert main(command) == 0, "there is one"
+        assert begun
+    else:
+        assert not error
+        assert bool(begun) == (not {"--no-run", "--list", "beta_distrib"} & set(arguments))
 
 
 def smoke_on(address: str, folder: Path) -> list[str]:

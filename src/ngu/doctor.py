@@ -25,9 +25,10 @@ if TYPE_CHECKING:
     from ngu.envs.protocol import EnvironmentSpec
 
 _PROG = "ngu doctor"
-_REQUIRED = ("ngu", "torch", "numpy", "gymnasium", "safetensors", "tyro", "rich", "tensorboard", "matplotlib")
-_OPTIONAL = {
+REQUIRED = ("ngu", "torch", "numpy", "gymnasium", "safetensors", "tyro", "rich", "tensorboard", "matplotlib")
+OPTIONAL = {
     "ale-py": "extra `atari`",
+    "minigrid": "extra `minigrid`",
     "ray": "extra `ray`",
     "wandb": "extra `wandb`",
     "mkdocs-material": "extra `docs`",
@@ -70,11 +71,11 @@ def examine() -> Iterator[Finding]:
     """Everything that `ngu doctor` prints, one finding after the other."""
     yield Finding("python", platform.python_version())
     missing = False
-    for name in _REQUIRED:
+    for name in REQUIRED:
         installed = _version(name)
         missing |= installed is None
         yield Finding(name, installed or f"missing; install it with `pip install {name}`", installed is not None)
-    for name, purpose in _OPTIONAL.items():
+    for name, purpose in OPTIONAL.items():
         yield Finding(name, _version(name) or f"not installed ({purpose})")
     if missing:
         return

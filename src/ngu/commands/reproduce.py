@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 import sys
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -20,10 +21,12 @@ from ngu.experiments.definition import Experiment
 from ngu.experiments.listing import HEAD, entries, frames_in_words, hours_in_words, sources
 from ngu.experiments.plan import Cell, Plan, cost, smoke_part
 from ngu.experiments.scales import SCALES, scale
+from ngu.presets import preset
 
 _PROG = "ngu reproduce"
 _INTERRUPTED = 130
 _FEW_HOURS = 0.01
+_USUAL_SCALE = "paper"
 
 
 @dataclass(frozen=True)
@@ -38,8 +41,14 @@ class Reproduce:
     list: bool = False
     """Show every experiment and what it costs; with a name, its runs and their commands."""
     scale: Annotated[
-        str, tyro.conf.arg(help=" ".join(f"{name}: {entry.sentence}." for name, entry in SCALES.items()))
-    ] = "paper"
+        str | None,
+        tyro.conf.arg(
+            metavar="NAME",
+            help=" ".join(f"{name}: {entry.sentence}." for name, entry in SCALES.items())
+            + f" {_USUAL_SCALE} if not given.",
+            help_behavior_hint="",
+        ),
+    ] = None
     budget: Annotated[int | None, tyro.conf.arg(metavar="STEPS", help_behavior_hint="")] = None
     """Agent steps of each run (on Atari 4 frames each); those of the scale's preset if not given."""
     seeds: Annotated[int | None, tyro.conf.arg(metavar="INT", help_behavior_hint="")] = None
@@ -87,6 +96,8 @@ def main(argv: list[str]) -> int:
         for cell in cells:
             print(cell.command())
         return 0
+    if command.run:
+        _check_machine(command, plan, cells)
     failed = _run(command, plan, cells) if command.run and cells else {}
     if failed is None:
         print("stopped; the same command goes on from here", flush=True)
@@ -143,13 +154,39 @@ def _check_cluster(command: Reproduce) -> None:
         )
 
 
+def _check_machine(command: Reproduce, plan: Plan, cells: list[Cell]) -> None:
+    """Refuses to begin the paper's budget on a CPU unasked: it would take years.
+
+    A scale or budget that is given is an answer, a cluster may have GPUs, and presets for a CPU say that they are.
+    """
+    asked = command.scale is not None or command.budget is not None or command.cluster is not None
+    if asked or _for_a_cpu({cell.preset for cell in cells}):
+        return
+    from ngu.machine import resolve_device
+
+    if resolve_device("auto").type != "cpu":
+        return
+    hours = cost(cells).gpu_hours
+    takes = "" if hours is None else f" takes about {hours_in_words(hours)} GPU-hours on an H200 and"
+    on_cpu = " or ".join(f"--scale {name}" for name, size in SCALES.items() if _for_a_cpu(size.presets.values()))
+    raise UserError(
+        f"this machine has no GPU, and {plan.experiment.name} at the paper's scale{takes} is not for a CPU; choose "
+        f"{on_cpu}, or say --scale {_USUAL_SCALE} to do it here anyway."
+    )
+
+
+def _for_a_cpu(presets: Iterable[str]) -> bool:
+    return all(preset(name).run.device == "cpu" for name in presets)
+
+
 def _plan(command: Reproduce, chosen: Experiment) -> Plan:
-    size = scale(command.scale)
+    chosen_scale = _USUAL_SCALE if command.scale is None else command.scale
+    size = scale(chosen_scale)
     if command.tasks or command.variants:
         chosen = chosen.only(command.tasks, command.variants)
     elif size.smoke:
         chosen = smoke_part(chosen)
-    folder = (command.folder or Path("runs") / f"reproduce-{command.scale}").expanduser()
+    folder = (command.folder or Path("runs") / f"reproduce-{chosen_scale}").expanduser()
     return Plan(chosen, size, folder, command.budget, command.seeds, _settings(command.settings))
 
 
@@ -218,7 +255,7 @@ def _print_list(plans: list[Plan]) -> None:
     for place, name in enumerate(HEAD):
         table.add_column(name, justify="right" if place > 2 else "left", overflow="fold")
     for entry in entries(plans):
-        table.add_row(*entry.cells())
+        table.add_row(*entry)
     console = Console(width=None if sys.stdout.isatty() else 200)
     console.print(table)
     console.print(sources(), markup=False, highlight=False)

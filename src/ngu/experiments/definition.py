@@ -89,6 +89,11 @@ class Published:
         _, plus_minus, error = self.text.partition("±")
         return printed_number(error) if plus_minus else None
 
+    @property
+    def quoted(self) -> bool:
+        """Others measured it: the paper prints each number of its own runs with ±, and no other one so."""
+        return self.error is None
+
 
 def printed_number(text: str) -> float:
     """`84.9k` -> 84900.0."""
@@ -124,7 +129,7 @@ class Experiment:
     seeds: int = 3
     """The paper's seeds."""
     published: Numbers = field(default_factory=dict)
-    """The paper's numbers, by the labels of columns; rows without a column were run by others."""
+    """The paper's numbers, by the labels of columns; those of others (`Published.quoted`) need no column."""
     said: tuple[str, ...] = ()
     """Numbers that only the paper's text names."""
     remarks: tuple[str, ...] = ()

@@ -3,35 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
-from ngu.experiments.definition import Experiment
 from ngu.experiments.plan import Cost, Plan, cost, paper_cost
 from ngu.experiments.scales import RATES
 from ngu.report.style import short_number
 
 _BILLION = 1e9
-
-
-@dataclass(frozen=True)
-class Entry:
-    """One line of the list."""
-
-    experiment: Experiment
-    paper: Cost
-    here: Cost
-
-    def cells(self) -> list[str]:
-        """Name, what, grid, and both costs."""
-        experiment = self.experiment
-        grid = f"{len(experiment.tasks)} x {len(experiment.arms)} x {experiment.seeds}" if experiment.tasks else "none"
-        return [
-            experiment.name,
-            f"{experiment.place}: {experiment.title}",
-            grid,
-            *_words(self.paper),
-            *_words(self.here),
-        ]
 
 
 HEAD = (
@@ -45,8 +22,20 @@ HEAD = (
 )
 
 
-def entries(plans: Sequence[Plan]) -> list[Entry]:
-    return [Entry(plan.experiment, paper_cost(plan.experiment), cost(plan.cells())) for plan in plans]
+def entries(plans: Sequence[Plan]) -> list[list[str]]:
+    """A line for each, under `HEAD`: the grid is the plan's own, as the cost behind it is."""
+    return [_entry(plan) for plan in plans]
+
+
+def _entry(plan: Plan) -> list[str]:
+    experiment, here = plan.experiment, cost(plan.cells())
+    return [
+        experiment.name,
+        f"{experiment.place}: {experiment.title}",
+        " x ".join(map(str, plan.grid)) if here.cells else "none",
+        *_words(paper_cost(experiment)),
+        *_words(here),
+    ]
 
 
 def _words(spent: Cost) -> tuple[str, str]:

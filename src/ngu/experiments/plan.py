@@ -86,12 +86,13 @@ class Plan:
     def cells(self) -> list[Cell]:
         """Every run; all tasks and arms with the first seed come first, so that a plan cut short is a whole one."""
         tasks, arms = self.experiment.tasks, self.experiment.arms
-        return [self._cell(task, arm, seed) for seed in range(self._seeds()) for task in tasks for arm in arms]
+        return [self._cell(task, arm, seed) for seed in range(self.grid[2]) for task in tasks for arm in arms]
 
-    def _seeds(self) -> int:
-        if self.seeds is not None:
-            return self.seeds
-        return 1 if self.scale.smoke else self.experiment.seeds
+    @property
+    def grid(self) -> tuple[int, int, int]:
+        """How many tasks, agents and seeds."""
+        seeds = 1 if self.scale.smoke else self.experiment.seeds
+        return len(self.experiment.tasks), len(self.experiment.arms), seeds if self.seeds is None else self.seeds
 
     def _usual(self, task: Task, name: str) -> Any:
         """A setting as the scale has it."""

@@ -55,7 +55,7 @@ class Place:
 
     def _ours(self) -> str:
         if self.ours is None:
-            return self.missing if self.agent not in _QUOTED else ""
+            return self.missing
         if self.ours.seeds == 1:
             return self._number(self.ours.value)
         return f"{self._number(self.ours.value)} [{self._number(self.ours.low)}, {self._number(self.ours.high)}]"
@@ -66,10 +66,6 @@ class Place:
         return f"{value / 1000:.1f}k" if abs(value) >= 1000 else f"{value:.1f}"  # as the paper prints them
 
 
-_QUOTED = ("Human", "Best baseline", "RND", "R2D2")
-"""Rows of the paper's tables that others measured."""
-
-
 def places(experiment: Experiment, collected: Collected) -> list[Place]:
     """Every number of an experiment: for each agent its tasks, then the statistics over them."""
     if experiment.kind == "ladder":
@@ -78,8 +74,7 @@ def places(experiment: Experiment, collected: Collected) -> list[Place]:
             Place(f"i = {index}", experiment.name, "value", Estimate(value, value, value, 1, 0), "")
             for index, value in enumerate(values)
         ]
-    found = [_quoted(experiment, row, task) for row in experiment.published for task in experiment.tasks
-             if row in _QUOTED]  # fmt: skip
+    found = [_quoted(experiment, row, task) for row in experiment.published for task in experiment.tasks]
     for column in experiment.columns:
         for panel in _tabulated(experiment):
             found += [_place(experiment, collected, column, task, panel) for task in experiment.tasks]
@@ -88,8 +83,11 @@ def places(experiment: Experiment, collected: Collected) -> list[Place]:
 
 
 def _quoted(experiment: Experiment, row: str, task: Task) -> Place | None:
+    """A number that the paper takes over from others; nobody runs them here."""
     number = experiment.published[row].get(task.name)
-    return None if number is None else Place(task.title, row, _measurement(experiment), None, number.text, number.value)
+    if number is None or not number.quoted:
+        return None
+    return Place(task.title, row, _measurement(experiment), None, number.text, number.value, missing="")
 
 
 def _tabulated(experiment: Experiment) -> tuple[Panel, ...]:

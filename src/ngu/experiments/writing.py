@@ -43,7 +43,7 @@ def write(plan: Plan, collected: Collected, command: str) -> Written:
         if figure is not None:
             keep("figure.png", to_png(figure))
             keep("figure.svg", _svg(figure))
-    keep("table.md", _page(experiment, found, caption).encode())
+    keep("table.md", _page(experiment, found, caption, drawn=figure is not None).encode())
     keep("table.csv", as_csv(found, experiment.frames).encode())
     commands = [f"# {command}", *(cell.command() for cell in plan.cells())]
     keep("commands.txt", ("\n".join(commands) + "\n").encode())
@@ -57,9 +57,9 @@ def _svg(figure: Figure) -> bytes:
         return file.getvalue()
 
 
-def _page(experiment: Experiment, found: list[Place], caption: str) -> str:
+def _page(experiment: Experiment, found: list[Place], caption: str, *, drawn: bool) -> str:
     parts = [f"# {experiment.name}: {experiment.title}", f"{experiment.place}. {experiment.shows}"]
-    if experiment.kind != "table":
+    if drawn:
         parts.append("![](figure.png)")
     parts += [markdown(found), caption]
     return "\n\n".join(parts) + "\n"
@@ -104,9 +104,10 @@ def _trained(plan: Plan, collected: Collected) -> str:
         else "a number of steps that it does not say"
     )
     if not runs:
-        return f"Nothing has been run yet; the paper trained for {paper}."
+        return "Nothing has been run yet" + ("." if experiment.ours else f"; the paper trained for {paper}.")
     counts = sorted(run.steps * frames_per_step(task) for task, run in runs)
     unit = "frames" if all(task.world == "atari" for task, _ in runs) else "steps"
     span = " to ".join(dict.fromkeys(short_number(count) for count in (counts[0], counts[-1])))
     machines = ", ".join(sorted({run.origin.get("machine", "an unknown machine") for _, run in runs}))
-    return f"{len(runs)} of {len(plan.cells())} runs, each of {span} {unit} ({machines}); the paper's had {paper}."
+    told = f"{len(runs)} of {len(plan.cells())} runs, each of {span} {unit} ({machines})"
+    return told + ("." if experiment.ours else f"; the paper's had {paper}.")

@@ -98,8 +98,11 @@ def bands_caption(groups: Sequence[Group], metrics: Iterable[str]) -> str:
     caption = ""
     if any(len(group.runs) > 1 for group in groups):
         caption = " Lines are means over seeds, bands go from the lowest to the highest seed."
-    if any(curve.tails for metric in metrics for group in groups if (curve := group.curve(metric))):
+    curves = [curve for metric in metrics for group in groups if (curve := group.curve(metric))]
+    if any(curve.tails for curve in curves):
         caption += " They end where the shortest run ends; thin lines show how the others went on."
+    if any(curve.heads for curve in curves):
+        caption += " They begin where all runs have been measured; thin lines show the others before."
     return caption
 
 

@@ -173,7 +173,7 @@ def draw_panel(ax: Axes, panel: Panel, groups: Sequence[Group], theme: Theme) ->
 
 
 def _all_values(curve: Curve) -> list[Floats]:
-    return [curve.low, curve.high, *(values for _, values in curve.tails)]
+    return [curve.low, curve.high, *(values for _, values in (*curve.heads, *curve.tails))]
 
 
 def _within_sight(value: float, values: Floats) -> bool:
@@ -202,14 +202,20 @@ def end_of(curves: Sequence[Curve]) -> float:
 
 
 def draw_curve(ax: Axes, curve: Curve, colour: str, *, dashed: bool = False) -> tuple[float, float]:
-    """Mean, band and tails; the point where the line ends."""
+    """Mean, band, heads and tails; the point where the line ends."""
     marker = "o" if len(curve.steps) == 1 else None
     ax.plot(
-        curve.steps, curve.mean, color=colour, linewidth=1.8, linestyle=(0, (4, 2)) if dashed else "-", marker=marker
+        curve.steps,
+        curve.mean,
+        color=colour,
+        linewidth=1.8,
+        linestyle=(0, (4, 2)) if dashed else "-",
+        marker=marker,
+        clip_on=marker is None,  # a single point often lies on the edge
     )
     if np.any(curve.high > curve.low):
         ax.fill_between(curve.steps, curve.low, curve.high, color=colour, alpha=0.18, linewidth=0)
-    for steps, values in curve.tails:
+    for steps, values in (*curve.heads, *curve.tails):
         ax.plot(steps, values, color=colour, linewidth=0.8, alpha=0.6)
     # Runs that never measured at the same step have no mean: their lines alone are drawn.
     steps, values = (curve.steps, curve.mean) if len(curve.steps) else max(curve.tails, key=lambda tail: tail[0][-1])

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from string import ascii_uppercase
 from typing import Any
 
 import numpy as np
@@ -11,13 +12,21 @@ import numpy as np
 from ngu.config import Config
 from ngu.config_reading import to_dict
 from ngu.report.results import Floats, Results
-from ngu.report.worlds import World
+from ngu.report.worlds import World, foreign_settings
 from ngu.variants import VARIANTS
 
 VARIANT_LABELS = {name: variant.label for name, variant in VARIANTS.items()}
 """What the variants are, as the paper's figures call them."""
 MAZE_LABELS = {**VARIANT_LABELS, "ngu": "learned controllable states"}
 """The same on the Disco Maze, where the paper compares controllable states."""
+_LONGEST = max(map(len, MAZE_LABELS.values()))
+"""Letters of a label for which a figure has room beside its lines."""
+_NOT_OF_LEARNING = {
+    "env.threads", "env.workers", "env.worker_timeout", "env.max_restarts", "evaluation.period", "replay.place",
+    "replay.max_memory_share", "learner.max_skipped_updates", "ray.address", "ray.cpus_per_actor", "ray.compression",
+    "ray.timeout", "ray.max_failures",
+}  # fmt: skip
+"""Settings of how and where a run is made, beside the group `run`: agents that differ in them alone learn alike."""
 
 
 @dataclass
@@ -30,6 +39,8 @@ class Curve:
     high: Floats
     tails: list[tuple[Floats, Floats]]
     """What the longer runs measured beyond the end of the shortest."""
+    heads: list[tuple[Floats, Floats]] = field(default_factory=list)
+    """What runs measured before the first step that all have: one may have been evaluated at its end alone."""
 
 
 @dataclass
@@ -43,6 +54,8 @@ class Group:
     runs: list[Results]
     place: int
     """Its colour in the palette, among the groups of its topic."""
+    key: str = ""
+    """What the label stands for, where that is too long to stand in a figure."""
 
     @property
     def world(self) -> World:
@@ -75,7 +88,8 @@ class Group:
         grid = grid[(grid >= begin) & (grid <= end)]
         values = np.stack([np.interp(grid, *entry) for entry in series])
         tails = [(steps[steps >= end], values[steps >= end]) for steps, values in series if steps[-1] > end]
-        return Curve(grid, values.mean(0), values.min(0), values.max(0), tails)
+        heads = [(steps[steps <= begin], values[steps <= begin]) for steps, values in series if steps[0] < begin]
+        return Curve(grid, values.mean(0), values.min(0), values.max(0), tails, heads)
 
 
 def make_groups(results: Sequence[Results]) -> list[Group]:
@@ -95,7 +109,25 @@ def make_groups(results: Sequence[Results]) -> list[Group]:
         for settings, members in _by_settings(runs).items():
             place = sum(group.topic == topic for group in groups)
             groups.append(Group(", ".join([*label, *settings]), preset, variant, members, place))
+    _shorten(groups)
     return groups
+
+
+def _shorten(groups: Sequence[Group]) -> None:
+    """Gives groups whose labels would leave no room to the lines short ones: the names of their runs, or A, B, C."""
+    long = [group for group in groups if len(group.label) > _LONGEST]
+    names = [run.path.resolve().name for group in long for run in group.runs]
+    one_for_each = len(long) == len(names) == len(set(names))
+    if not one_for_each or any(len(name) > _LONGEST for name in names):
+        names = [_letters(place) for place in range(len(long))]
+    for group, name in zip(long, names, strict=True):
+        group.key, group.label = group.label, name
+
+
+def _letters(place: int) -> str:
+    """A to Z, then AA, AB."""
+    before, last = divmod(place, len(ascii_uppercase))
+    return (_letters(before - 1) if before else "") + ascii_uppercase[last]
 
 
 def full_label(group: Group, groups: Sequence[Group]) -> str:
@@ -116,18 +148,32 @@ def _place(order: list[str], variant: str) -> int:
 
 
 def _by_settings(runs: list[Results]) -> dict[tuple[str, ...], list[Results]]:
-    """Splits runs by the values of the settings that are not the same in all of them (the group `run` apart)."""
-    flat = [flat_settings(run.config) if run.config else {} for run in runs]
-    differing = sorted(
-        name
-        for name in {name for settings in flat for name in settings}
-        if not name.startswith("run.") and len({str(settings.get(name)) for settings in flat}) > 1
-    )
+    """Splits runs by the values of the settings of learning that are not the same in all of them.
+
+    Results files hold no settings: they go with the other runs if these do not differ, else they are for themselves.
+    """
+    flat = [_learning_settings(run.config) if run.config else {} for run in runs]
+    names = sorted({name for settings in flat for name in settings})
+    differing = [name for name in names if len({str(settings[name]) for settings in flat if name in settings}) > 1]
     split: dict[tuple[str, ...], list[Results]] = {}
     for run, settings in zip(runs, flat, strict=True):
-        names = tuple(f"{name} {settings[name]}" for name in differing if name in settings)
-        split.setdefault(names, []).append(run)
+        values = tuple(f"{name} {_in_words(settings[name])}" for name in differing if name in settings)
+        split.setdefault(values, []).append(run)
     return split
+
+
+def _learning_settings(config: Config) -> dict[str, Any]:
+    """Every setting that can make an agent learn something else."""
+    left_out = _NOT_OF_LEARNING | foreign_settings(config.env)
+    return {
+        name: value
+        for name, value in flat_settings(config).items()
+        if name not in left_out and not name.startswith("run.")
+    }
+
+
+def _in_words(value: Any) -> str:
+    return " ".join(map(str, value)) if isinstance(value, tuple | list) else str(value)
 
 
 def flat_settings(config: Config) -> dict[str, Any]:

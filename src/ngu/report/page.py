@@ -9,11 +9,11 @@ from pathlib import Path
 from ngu.errors import UserError
 from ngu.report import markup
 from ngu.report.chapter import Chapter, sentence
-from ngu.report.groups import Group, make_groups
+from ngu.report.groups import Group, full_label, make_groups
 from ngu.report.kinds import KINDS
 from ngu.report.results import Results, read_sources, write_file
 from ngu.report.settings import glossary_section, origin_section, settings_section
-from ngu.report.style import LIGHT, house_style, to_png
+from ngu.report.style import LIGHT, add_key, house_style, to_png
 from ngu.report.wording import listing
 
 
@@ -38,13 +38,15 @@ def write_report(sources: Sequence[Path], out: Path) -> Path:
 
 def write_figure(sources: Sequence[Path], out_png: Path) -> Path:
     """Draws what runs or results come down to, coverage or scores against agent steps, and writes it as a PNG."""
-    chapters = _chapters(make_groups(read_sources(sources)))
+    groups = make_groups(read_sources(sources))
+    chapters = _chapters(groups)
     if len(chapters) > 1:
         raise UserError("one figure cannot show mazes and games; name runs of one kind.")
     with house_style():
         figure = chapters[0].figure(LIGHT)
         if figure is None:
             raise UserError("there is nothing to draw, no evaluation has been made yet; let the runs train on.")
+        add_key(figure, _keys(groups), LIGHT)
         write_file(out_png, to_png(figure))
     return out_png
 
@@ -58,6 +60,8 @@ def _chapters(groups: Sequence[Group]) -> list[Chapter]:
 def _page(results: Sequence[Results], groups: Sequence[Group], chapters: Sequence[Chapter]) -> str:
     title = f"Never Give Up on {listing([subject for chapter in chapters for subject in chapter.subjects])}"
     notes = [markup.paragraph(note, "note") for note in _notes(results)]
+    if keys := _keys(groups):
+        notes.append(markup.definitions(keys))
     parts = [f"<header><h1>{escape(title)}</h1>"]
     for chapter in chapters:
         parts += [markup.paragraph(chapter.lead(), "lead"), *notes, chapter.cards()]
@@ -69,6 +73,11 @@ def _page(results: Sequence[Results], groups: Sequence[Group], chapters: Sequenc
     parts.append(origin_section(results))
     parts.append(glossary_section(results, [metric for chapter in chapters for metric in chapter.metrics()]))
     return markup.document(title, parts)
+
+
+def _keys(groups: Sequence[Group]) -> list[tuple[str, str]]:
+    """The short labels, and what they stand for."""
+    return [(full_label(group, groups), group.key) for group in groups if group.key]
 
 
 def _notes(results: Sequence[Results]) -> list[str]:

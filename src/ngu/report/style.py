@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import re
+import textwrap
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -179,6 +180,16 @@ def label_ends(ax: Axes, labels: Sequence[Label], height: float) -> None:
             annotation_clip=False,
             arrowprops=link if end[0] > _NEAR_THE_EDGE else None,
         )
+
+
+def add_key(figure: Figure, keys: Sequence[tuple[str, str]], theme: Theme) -> None:
+    """Writes below a figure what its short labels stand for; it grows by as much."""
+    width, height = figure.get_size_inches()
+    letters = int(width * 72 / (0.6 * FONT_SIZE))
+    lines = [line for label, meaning in keys for line in textwrap.wrap(f"{label}: {meaning}", letters)]
+    if lines:
+        figure.set_size_inches(width, height + (len(lines) + 1) * 1.25 * FONT_SIZE / 72)
+        figure.supxlabel("\n".join(lines), x=0.01, ha="left", fontsize=FONT_SIZE - 0.5, color=theme.muted)
 
 
 def spread(wanted: Sequence[float], gap: float) -> list[float]:
