@@ -203,6 +203,10 @@ def test_observations_that_break_their_word() -> None:
         picture.convert(np.zeros((9, 8, 3)))
     with pytest.raises(ValueError, match=r"shape \(\), but its space says \(4,\)"):
         vector.convert(0.5)  # would be spread over all four
+    with pytest.raises(ValueError, match="its observation holds nan"):
+        vector.convert([0.0, np.nan, 0.0, np.inf])
+    with pytest.raises(ValueError, match="its observation holds inf"):
+        read_interface(Spaces(box(dtype=np.float16))).convert(np.float16(np.inf))
 
 
 def test_an_interface_survives_json() -> None:

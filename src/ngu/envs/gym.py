@@ -80,6 +80,8 @@ class Interface:
             raise ValueError(f"its observation has shape {array.shape}, but its space says {self.space_shape}")
         if self.observation_dtype == "uint8" and array.dtype != np.uint8:
             raise ValueError(f"its observation is {array.dtype}, but its space says uint8")
+        if array.dtype.kind == "f" and not (finite := np.isfinite(array)).all():
+            raise ValueError(f"its observation holds {array[~finite][0]}")
         if self.channels_last:
             array = array.transpose(2, 0, 1)
         return array.reshape(self.observation_shape)
