@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import time
 from pathlib import Path
 from typing import Any
@@ -80,6 +81,20 @@ def test_a_closed_agent_acts_and_saves_but_does_not_train(tmp_path: Path) -> Non
     with ngu.NGU.load(agent.save(tmp_path / "saved")) as again:
         assert again.steps == 400
         assert again.learn(40, progress=False).steps == 440
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        (gymnasium.make("MountainCar-v0"), 'not TimeLimit; .* NGU("gym", overrides={"env.id": "MountainCar-v0"}).'),
+        (gymnasium.Env, 'not type; .* NGU("gym", overrides={"env.id": "CartPole-v1"}).'),
+        (None, 'not NoneType; .* NGU("gym", overrides={"env.id": "CartPole-v1"}).'),
+    ],
+)
+def test_what_is_neither_preset_nor_config_is_answered_with_what_to_write(given: Any, sentence: str) -> None:
+    pattern = ".*".join(map(re.escape, sentence.split(".*")))
+    with pytest.raises(ngu.UserError, match=f"^NGU takes the name of a preset or a Config, {pattern}$"):
+        ngu.NGU(given)
 
 
 def test_an_agent_that_cannot_be_made_leaves_no_process() -> None:

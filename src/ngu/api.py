@@ -38,6 +38,7 @@ class NGU:
         variant: str = "ngu",
         overrides: dict[str, Any] | None = None,
     ) -> None:
+        _check_kind(preset_or_config)
         if isinstance(preset_or_config, str):
             base = preset(preset_or_config, variant)
         elif variant == "ngu":
@@ -150,3 +151,13 @@ class NGU:
     def _check_open(self) -> None:
         if self._closed:
             raise UserError("the agent is closed, and its environments with it; save it and load it again to go on.")
+
+
+def _check_kind(given: Any) -> None:
+    """Refuses what is neither the name of a preset nor a config, such as an environment."""
+    if not isinstance(given, str | Config):
+        name = getattr(getattr(given, "spec", None), "id", "CartPole-v1")
+        raise UserError(
+            f"NGU takes the name of a preset or a Config, not {type(given).__name__}; it makes its environments "
+            f'itself, so name a Gymnasium one: NGU("gym", overrides={{"env.id": "{name}"}}).'
+        )
