@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -223,11 +224,14 @@ def test_an_interface_survives_json() -> None:
         ("CartPol-v1", "the Gymnasium environment CartPol-v1 does not exist; the nearest"),
         ("CartPole-v7", "CartPole-v1"),
         ("Somebody/Thing-v0", "put the package's name before it, as in my_package:MyEnv-v0"),
-        ("no_such_module:Thing-v0", "cannot be made: No module named 'no_such_module'"),
+        ("no_such_module:Thing-v0", "No module named 'no_such_module'; install it, or put its folder into PYTHONPATH"),
+        ("needy_module:Thing-v0", r"cannot be made: No module named 'missing_from_needy'\. [^`]*$"),
         ("what is this?", "cannot be made: Malformed environment ID"),
     ],
 )
-def test_names_that_do_not_exist(name: str, sentence: str) -> None:
+def test_names_that_do_not_exist(name: str, sentence: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "needy_module.py").write_text("import missing_from_needy")
+    monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(UserError, match=sentence) as caught:
         GymFactory(name)(0)
     assert str(caught.value).endswith(".")

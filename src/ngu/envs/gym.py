@@ -270,6 +270,9 @@ class GymFactory:
             ) from None
         except (gymnasium.error.Error, ImportError) as error:
             reason = " ".join(str(error).split()).removesuffix(".")
+            cause = error.__cause__ or error  # Gymnasium adds its own words to an import that failed
+            if isinstance(cause, ModuleNotFoundError) and cause.name == self.environment.partition(":")[0]:
+                reason = f"{cause}; install it, or put its folder into PYTHONPATH, as in `PYTHONPATH=. ngu ...`"
             raise UserError(f"the Gymnasium environment {self.environment} cannot be made: {reason}.") from None
 
 

@@ -107,7 +107,7 @@ def single_environment(config: Config) -> GymFactory:
 
         return GymFactory(RandomCoinEnv, {"size": env.coin_size, "step_cap": env.coin_step_cap})
     if not env.id:
-        raise UserError("no Gymnasium environment is named; choose one with --env, for example --env CartPole-v1.")
+        raise UserError("no Gymnasium environment is named; set env.id, for example to CartPole-v1.")
     return GymFactory(env.id)
 
 
