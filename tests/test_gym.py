@@ -25,7 +25,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ngu.envs.gym import GymEnvironments, GymFactory, Interface, make_gymnasium_spec, read_interface
+from ngu.envs.make import single_environment
 from ngu.errors import UserError
+from ngu.presets import preset
 
 
 class Spaces(Trivial):
@@ -243,6 +245,13 @@ def test_names_that_exist() -> None:
     assert GymFactory("ngu.envs:ngu/DiscoMaze-v0", {"size": 7})(1).observation_space.shape == (7, 7, 3)
     assert GymFactory("gym_factories:test/Ledger-v0", {"longest": 3})(1).unwrapped.longest == 3  # type: ignore[attr-defined]
     assert GymFactory(Ledger, {"longest": 3})(1).longest == 3  # type: ignore[attr-defined]
+
+
+def test_arguments_from_the_settings_reach_the_constructor() -> None:
+    settings = {"env.id": "gym_factories:test/Ledger-v0", "env.kwargs": {"longest": 3, "max_episode_steps": 2}}
+    env = single_environment(preset("gym", overrides=settings))(0)
+    assert env.unwrapped.longest == 3  # type: ignore[attr-defined]
+    assert make_gymnasium_spec(env).max_episode_steps == 2
 
 
 @pytest.mark.parametrize("module", ["gym", "worker_process", "worker_handle"])
