@@ -63,6 +63,36 @@ class Trivial(gymnasium.Env[Any, Any]):
         return self.picture, 0.0, False, False, {}
 
 
+class Stepping(Trivial):
+    """Can be reset; what is wrong with its steps is the name of one of the methods below."""
+
+    def __init__(self, index: int, what: str) -> None:  # noqa: ARG002
+        self.what = what
+        if what == "lack_a_measurement":
+            self.measurements = ("depth",)
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
+        return super().reset(seed=seed, options=options)[0], {"depth": 0}
+
+    def step(self, action: Any) -> Any:
+        return getattr(self, self.what)(*super().step(action))
+
+    def lack_a_measurement(self, *outcome: Any) -> Any:
+        return outcome
+
+    def give_four_values(self, *outcome: Any) -> Any:
+        return (*outcome[:3], outcome[4])
+
+    def pay_nan(self, observation: Any, _: float, *rest: Any) -> Any:
+        return observation, np.float32(np.nan), *rest
+
+    def pay_too_much(self, observation: Any, _: float, *rest: Any) -> Any:
+        return observation, 1e39, *rest
+
+    def show_infinity(self, _: Any, *rest: Any) -> Any:
+        return np.array([0.0, 1.0, -np.inf, np.nan]), *rest
+
+
 class Surroundings(Trivial):
     """Tells about the process it lives in."""
 

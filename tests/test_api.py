@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import os
+import re
 import time
 from pathlib import Path
 from typing import Any
@@ -11,9 +13,11 @@ import gymnasium
 import numpy as np
 import pytest
 import torch
+from tiny_runs import checkpoint_steps, contents
 
 import ngu
 from ngu.envs.workers import WorkerEnvironments
+from ngu.run_folder import RunFolder
 
 SMALL = {
     "env.id": "CartPole-v1",
@@ -80,6 +84,71 @@ def test_a_closed_agent_acts_and_saves_but_does_not_train(tmp_path: Path) -> Non
     with ngu.NGU.load(agent.save(tmp_path / "saved")) as again:
         assert again.steps == 400
         assert again.learn(40, progress=False).steps == 440
+
+
+def test_saving_over_an_agent_has_to_be_asked_for_and_leaves_one_whole(tmp_path: Path) -> None:
+    path = tmp_path / "saved"
+    with ngu.NGU("gym", overrides=SMALL) as agent:
+        agent.learn(40, progress=False).save(path)
+        agent.learn(40, progress=False)
+        before = contents(path)
+        with pytest.raises(
+            ngu.UserError, match=r"saved is there already; save to another path, or pass overwrite=True\.$"
+        ):
+            agent.save(path)
+        assert contents(path) == before
+        assert agent.save(path, overwrite=True) == path
+    assert [entry.name for entry in tmp_path.iterdir()] == ["saved"]
+    assert checkpoint_steps(path) == [80]
+    config = RunFolder.open(path).config
+    assert (config.run.folder, config.run.name) == (str(tmp_path), "saved")
+    with ngu.NGU.load(path) as again:
+        assert again.steps == 80
+    path.rename(tmp_path / ".replaced-saved")  # where a process dies between the two renames
+    with ngu.NGU.load(path) as again:
+        assert again.steps == 80
+        again.save(path)
+    assert [entry.name for entry in tmp_path.iterdir()] == ["saved"]
+
+
+def test_what_cannot_be_overwritten_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, folder, file = tmp_path / "saved", tmp_path / "thesis", tmp_path / "letter"
+    folder.mkdir()
+    (folder / "chapter.tex").write_text("precious")
+    file.write_text("dear")
+    with ngu.NGU("gym", overrides=SMALL) as agent:
+        agent.learn(40, progress=False).save(path)
+        before = contents(tmp_path)
+        for other, sentence in ((folder, "is not a run folder"), (file, "there is no run folder")):
+            with pytest.raises(ngu.UserError, match=sentence):
+                agent.save(other, overwrite=True)
+        with RunFolder.open(path, lock=True), pytest.raises(ngu.UserError, match="another process"):
+            agent.save(path, overwrite=True)
+
+        def fill_the_disk(*_: Any) -> None:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+        monkeypatch.setattr("ngu.checkpoint.write_bytes", fill_the_disk)
+        for overwrite, name in ((True, "saved"), (False, "new")):
+            with pytest.raises(ngu.UserError, match="no room for the checkpoint"):
+                agent.save(tmp_path / name, overwrite=overwrite)
+    after = contents(tmp_path)
+    assert after == before
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["letter", "saved", "thesis"]
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        (gymnasium.make("MountainCar-v0"), 'not TimeLimit; .* NGU("gym", overrides={"env.id": "MountainCar-v0"}).'),
+        (gymnasium.Env, 'not type; .* NGU("gym", overrides={"env.id": "CartPole-v1"}).'),
+        (None, 'not NoneType; .* NGU("gym", overrides={"env.id": "CartPole-v1"}).'),
+    ],
+)
+def test_what_is_neither_preset_nor_config_is_answered_with_what_to_write(given: Any, sentence: str) -> None:
+    pattern = ".*".join(map(re.escape, sentence.split(".*")))
+    with pytest.raises(ngu.UserError, match=f"^NGU takes the name of a preset or a Config, {pattern}$"):
+        ngu.NGU(given)
 
 
 def test_an_agent_that_cannot_be_made_leaves_no_process() -> None:

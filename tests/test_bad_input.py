@@ -121,6 +121,11 @@ def refuse(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captu
             ["train", "gym", "--env", "CartPole-v1", "--variant", "hand-crafted", "--env.workers", "1"],
             "the environment CartPole-v1 has no hand-crafted controllable state; name the measurements that make it",
         ),
+        (
+            ["train", "gym", "--env", "CartPole-v1", "--env.kwargs", '{"size": 5}', "--env.workers", "1"],
+            "environment 0 raised TypeError: CartPoleEnv.__init__() got an unexpected keyword argument 'size'",
+        ),
+        (["train", "gym"], "no Gymnasium environment is named; set env.id, for example to CartPole-v1."),
         (["doctor", "now"], "`ngu doctor` takes no argument, so 'now' is one too many; see `ngu doctor --help`."),
     ],
 )
@@ -169,7 +174,7 @@ def test_impossible_settings(settings: dict[str, Any], sentence: str, refuse: Re
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 def test_no_gpu(refuse: Refuse) -> None:
-    sentence = "run.device is cuda, but PyTorch finds no CUDA device here; use --run.device cpu."
+    sentence = "run.device is cuda, but PyTorch finds no CUDA device here; set run.device to cpu."
     assert refuse("train", "--device", "cuda") == sentence
 
 

@@ -14,10 +14,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import ngu.config
+from ngu.commands.train import read_config
 from ngu.config import Config, LearnerConfig, NetworkConfig, NoveltyConfig, ReplayConfig
 from ngu.config_reading import from_dict, read_config_file, to_dict, with_overrides
 from ngu.errors import UserError
 from ngu.presets import PRESETS, preset
+from ngu.report.worlds import World
 from ngu.variants import VARIANTS
 
 GROUPS = [field.name for field in dataclasses.fields(Config) if dataclasses.is_dataclass(getattr(Config(), field.name))]
@@ -89,6 +91,26 @@ def test_steps_per_update_follow_the_ratio() -> None:
     assert config.steps_per_update == 50.0
 
 
+def test_arguments_of_an_environment_are_one_text_however_they_are_given(tmp_path: Path) -> None:
+    base = preset("gym", overrides={"env.id": "test/Ledger-v0"})
+    file = tmp_path / "settings.toml"
+    file.write_text("[env.kwargs]\nwalls = [1, 2]\nsize = 5\n")
+    text = '{"size":5,"walls":[1,2]}'
+    given = [
+        with_overrides(base, {"env.kwargs": {"walls": (1, 2), "size": 5}}),
+        with_overrides(base, {"env.kwargs.walls": [1, 2], "env.kwargs.size": 5}),
+        with_overrides(base, {"env.kwargs": text}),
+        read_config_file(file, base),
+        read_config(["gym", "--env", "test/Ledger-v0", "--env.kwargs", text]),
+    ]
+    assert {config.env.kwargs for config in given} == {'{"size": 5, "walls": [1, 2]}'}
+    assert len({hash(config) for config in given}) == 1
+    assert from_dict(json.loads(json.dumps(to_dict(given[0])))) == given[0]
+    assert base.env.kwargs == "{}"
+    assert World.of(given[0].env).name == 'test/Ledger-v0 {"size": 5, "walls": [1, 2]}'
+    assert World.of(base.env).name == "test/Ledger-v0"
+
+
 # ------------------------------------------------------------------------------------------- what is refused
 
 
@@ -147,6 +169,13 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"run.name": ".."}, "plain folder name"),
     ({"run.precision": "fp8"}, "fp32, bf16, fp16"),
     ({"env.name": "chess"}, "disco-maze"),
+    ({"env.name": "gym", "env.kwargs": "banana"}, "env.kwargs is 'banana'; give a JSON object"),
+    ({"env.name": "gym", "env.kwargs": "[5]"}, "env.kwargs is '.5.'; give a JSON object"),
+    ({"env.name": "gym", "env.kwargs": "[" * 100_000}, "give a JSON object"),
+    ({"env.name": "gym", "env.kwargs": {"size": float("nan")}}, "give a JSON object"),
+    ({"env.name": "gym", "env.kwargs": {"size": {1, 2}}}, "env.kwargs cannot be kept as JSON: .* set is not JSON"),
+    ({"env.name": "gym", "env.kwargs": 5}, "env.kwargs is 5; give a table"),
+    ({"env.kwargs": {"size": 5}}, "env.kwargs are for Gymnasium environments, not for disco-maze"),
 ]
 
 

@@ -18,6 +18,7 @@ from ngu.envs.disco_maze import DiscoMaze
 from ngu.envs.workers import WorkerEnvironments
 from ngu.mixture import actor_epsilons, actor_mixtures, grouped_actors
 from ngu.runners.local import LocalRunner
+from ngu.training import Training
 
 CPU = torch.device("cpu")
 
@@ -194,3 +195,21 @@ def test_a_worker_that_dies_costs_its_episodes_alone(runners: Any) -> None:
     assert (before["env/restarts"], after["env/restarts"]) == (0, 1)
     assert after["env/episodes"] > 0
     assert after["learner/updates"] > before["learner/updates"]
+
+
+def test_the_first_restart_is_told_at_once(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """The others are told with the metrics."""
+    training = Training(make_tiny_config(**CARTPOLE, evaluation__period=0))
+    monkeypatch.setattr(training, "_log", lambda *_: None)
+    try:
+        for steps in (80, 160, 240):
+            training.run(steps)
+            env = training.runner.agent.actors[0].env
+            assert isinstance(env, WorkerEnvironments)
+            os.kill(env.pids[0], signal.SIGKILL)
+        assert env.restarts == 2
+    finally:
+        training.close()
+    told = " ".join(capsys.readouterr().err.split())
+    assert told.count("worker processes restarted so far: 1; the worker of environments 0 to 3 was ended by") == 1
+    assert "restarted so far: 2" not in told

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -24,7 +25,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ngu.envs.gym import GymEnvironments, GymFactory, Interface, make_gymnasium_spec, read_interface
+from ngu.envs.make import single_environment
 from ngu.errors import UserError
+from ngu.presets import preset
 
 
 class Spaces(Trivial):
@@ -203,6 +206,10 @@ def test_observations_that_break_their_word() -> None:
         picture.convert(np.zeros((9, 8, 3)))
     with pytest.raises(ValueError, match=r"shape \(\), but its space says \(4,\)"):
         vector.convert(0.5)  # would be spread over all four
+    with pytest.raises(ValueError, match="its observation holds nan"):
+        vector.convert([0.0, np.nan, 0.0, np.inf])
+    with pytest.raises(ValueError, match="its observation holds inf"):
+        read_interface(Spaces(box(dtype=np.float16))).convert(np.float16(np.inf))
 
 
 def test_an_interface_survives_json() -> None:
@@ -219,11 +226,14 @@ def test_an_interface_survives_json() -> None:
         ("CartPol-v1", "the Gymnasium environment CartPol-v1 does not exist; the nearest"),
         ("CartPole-v7", "CartPole-v1"),
         ("Somebody/Thing-v0", "put the package's name before it, as in my_package:MyEnv-v0"),
-        ("no_such_module:Thing-v0", "cannot be made: No module named 'no_such_module'"),
+        ("no_such_module:Thing-v0", "No module named 'no_such_module'; install it, or put its folder into PYTHONPATH"),
+        ("needy_module:Thing-v0", r"cannot be made: No module named 'missing_from_needy'\. [^`]*$"),
         ("what is this?", "cannot be made: Malformed environment ID"),
     ],
 )
-def test_names_that_do_not_exist(name: str, sentence: str) -> None:
+def test_names_that_do_not_exist(name: str, sentence: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "needy_module.py").write_text("import missing_from_needy")
+    monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(UserError, match=sentence) as caught:
         GymFactory(name)(0)
     assert str(caught.value).endswith(".")
@@ -235,6 +245,13 @@ def test_names_that_exist() -> None:
     assert GymFactory("ngu.envs:ngu/DiscoMaze-v0", {"size": 7})(1).observation_space.shape == (7, 7, 3)
     assert GymFactory("gym_factories:test/Ledger-v0", {"longest": 3})(1).unwrapped.longest == 3  # type: ignore[attr-defined]
     assert GymFactory(Ledger, {"longest": 3})(1).longest == 3  # type: ignore[attr-defined]
+
+
+def test_arguments_from_the_settings_reach_the_constructor() -> None:
+    settings = {"env.id": "gym_factories:test/Ledger-v0", "env.kwargs": {"longest": 3, "max_episode_steps": 2}}
+    env = single_environment(preset("gym", overrides=settings))(0)
+    assert env.unwrapped.longest == 3  # type: ignore[attr-defined]
+    assert make_gymnasium_spec(env).max_episode_steps == 2
 
 
 @pytest.mark.parametrize("module", ["gym", "worker_process", "worker_handle"])

@@ -276,6 +276,12 @@ def test_an_unknown_name_is_answered_with_the_nearest(name: str, variant: str, n
         preset(name, variant)
 
 
+@pytest.mark.parametrize("name", ["CartPole-v1", "my_package:MyEnv-v0", "my_package:Mine"])
+def test_the_id_of_an_environment_is_answered_with_the_preset_gym(name: str) -> None:
+    with pytest.raises(UserError, match=f"^the preset {name} does not exist; .* take the preset gym and set env.id.$"):
+        preset(name)
+
+
 @pytest.mark.parametrize("size", [10, 30, 50])
 def test_deep_sea_is_evaluated_to_its_floor(size: int) -> None:
     """A dive that is cut before it cannot find the treasure."""

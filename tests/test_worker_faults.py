@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 import torch
-from gym_factories import Ledger, Misbehaving, Trivial, not_an_environment, uneven
+from gym_factories import Ledger, Misbehaving, Stepping, Trivial, not_an_environment, uneven
 from worker_checks import (
     Bookkeeper,
     batch,
@@ -226,6 +226,39 @@ def test_an_environment_that_cannot_be_reset_is_told_at_once() -> None:
         with pytest.raises(UserError, match=r"^environment 0 raised ValueError: .* line \d+\)\.$"):
             env.reset(0)
         assert env.restarts == 0
+
+
+@pytest.mark.parametrize(
+    ("what", "reason"),
+    [
+        ("give_four_values", r"not enough values to unpack \(expected 5, got 4\)"),
+        ("lack_a_measurement", "its info lacks the measurement 'depth'"),
+        ("pay_nan", "its reward is nan"),
+        ("pay_too_much", r"its reward is 1e\+39"),
+        ("show_infinity", "its observation holds -inf"),
+    ],
+)
+def test_an_environment_that_cannot_be_stepped_is_told_at_once(what: str, reason: str) -> None:
+    with batch(partial(Stepping, what=what), 2, workers=1) as env:
+        env.reset(0)
+        env.send(torch.zeros(2, dtype=torch.int64))
+        with pytest.raises(UserError, match=rf"^environment 0 raised ValueError: {reason} .* line \d+\)\.$"):
+            env.recv()
+        assert env.restarts == 0
+
+
+def test_a_step_that_was_cut_proves_nothing() -> None:
+    with batch(partial(Stepping, what="pay_nan"), 2, workers=1) as env:
+        env.reset(0)
+        os.kill(env.pids[0], signal.SIGKILL)
+        action = torch.zeros(2, dtype=torch.int64)
+        for _ in range(2):  # the cut, and the reset after it
+            env.send(action)
+            env.recv()
+        env.send(action)
+        with pytest.raises(UserError, match=r"^environment 0 raised ValueError: its reward is nan"):
+            env.recv()
+        assert env.restarts == 1
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, Self
@@ -9,13 +11,13 @@ from typing import Any, Literal, Self
 import numpy as np
 import torch
 
-from ngu.checkpoint import load_newest, save_checkpoint
+from ngu.checkpoint import found_in_place, load_newest, put_in_place, save_checkpoint
 from ngu.config import Config
 from ngu.config_reading import with_overrides
 from ngu.errors import UserError
 from ngu.policy import Policy, PolicyState
 from ngu.presets import preset
-from ngu.run_folder import RunFolder
+from ngu.run_folder import RunFolder, is_taken
 from ngu.training import Training
 
 
@@ -38,6 +40,7 @@ class NGU:
         variant: str = "ngu",
         overrides: dict[str, Any] | None = None,
     ) -> None:
+        _check_kind(preset_or_config)
         if isinstance(preset_or_config, str):
             base = preset(preset_or_config, variant)
         elif variant == "ngu":
@@ -130,19 +133,39 @@ class NGU:
         action = actor.act(batch, state, rewards, mixture, chosen, measured).cpu().numpy()
         return (int(action[0]) if single else action), state
 
-    def save(self, path: str | Path) -> Path:
-        """Writes config, networks, statistics and replay to a new folder, for `NGU.load` and `ngu resume`."""
-        target = Path(path)
+    def save(self, path: str | Path, *, overwrite: bool = False) -> Path:
+        """Writes config, networks, statistics and replay to a new folder, for `NGU.load` and `ngu resume`.
+
+        Args:
+            path: the folder.
+            overwrite: an agent or a run that is there gives way, with all of its folder, once the new one is whole.
+        """
+        target = Path(path).expanduser()
         config = with_overrides(self.config, {"run.folder": str(target.parent), "run.name": target.name})
         without = () if config.run.checkpoint_replay else ("replay",)
-        with RunFolder.create(config) as folder:
+        place = target.resolve()
+        temporary = place.with_name(f".writing-{place.name}")
+        with ExitStack() as stack:
+            if is_taken(place):
+                if not overwrite:
+                    raise UserError(f"{target} is there already; save to another path, or pass overwrite=True.")
+                stack.enter_context(RunFolder.open(place, lock=True))  # nothing but a run that nobody trains is removed
+            shutil.rmtree(temporary, ignore_errors=True)  # of a process that died while it saved
+            stack.callback(shutil.rmtree, temporary, ignore_errors=True)
+            beside = with_overrides(config, {"run.folder": str(place.parent), "run.name": temporary.name})
+            folder = stack.enter_context(RunFolder.create(beside))
+            folder.replace_config(config)
             save_checkpoint(folder.checkpoints, self.steps, self._training.runner.state_dict(), without=without)
+            try:
+                put_in_place(temporary, place)
+            except OSError as error:
+                raise UserError(f"cannot save to {target}: {error.strerror}; save to another path.") from None
         return target
 
     @classmethod
     def load(cls, path: str | Path, *, device: str | None = None) -> Self:
         """Reads an agent from a folder that `save` or `ngu train` wrote; loading runs no code."""
-        folder = RunFolder.open(Path(path))
+        folder = RunFolder.open(found_in_place(Path(path).expanduser()))
         agent = cls(folder.config if device is None else with_overrides(folder.config, {"run.device": device}))
         agent._training.load(load_newest(folder.checkpoints).state)
         return agent
@@ -150,3 +173,13 @@ class NGU:
     def _check_open(self) -> None:
         if self._closed:
             raise UserError("the agent is closed, and its environments with it; save it and load it again to go on.")
+
+
+def _check_kind(given: Any) -> None:
+    """Refuses what is neither the name of a preset nor a config, such as an environment."""
+    if not isinstance(given, str | Config):
+        name = getattr(getattr(given, "spec", None), "id", "CartPole-v1")
+        raise UserError(
+            f"NGU takes the name of a preset or a Config, not {type(given).__name__}; it makes its environments "
+            f'itself, so name a Gymnasium one: NGU("gym", overrides={{"env.id": "{name}"}}).'
+        )

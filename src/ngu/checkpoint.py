@@ -222,14 +222,21 @@ def _write(parent: Path, step: int, components: Mapping[str, _Component]) -> Pat
 
 
 def put_in_place(temporary: Path, final: Path) -> None:
-    """Gives a checkpoint that is complete and on the disk its name, in the same folder, instead of one that has it."""
+    """Gives a folder that is complete and on the disk its name, beside it, instead of one that has it."""
     # A folder cannot be renamed over a full one. Between the two renames the old one still counts: `_checkpoints`.
     replaced = final.with_name(f"{_REPLACED}{final.name}")
     if final.exists():
+        shutil.rmtree(replaced, ignore_errors=True)
         final.rename(replaced)
     temporary.rename(final)
     sync_folder(final.parent)
     shutil.rmtree(replaced, ignore_errors=True)
+
+
+def found_in_place(final: Path) -> Path:
+    """The folder of this name or, where a process died between the two renames of `put_in_place`, the old one."""
+    replaced = final.parent / f"{_REPLACED}{final.name}"
+    return replaced if replaced.is_dir() and not final.exists() else final
 
 
 def _meta_checksum(meta: Mapping[str, Any]) -> str:

@@ -8,19 +8,34 @@ automatic resets included. Where the defaults come from: see `presets.py` and th
 
 from __future__ import annotations
 
+import json
 import math
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import Literal
+from typing import Literal, NewType
 
 from ngu.errors import UserError
 
 Precision = Literal["fp32", "bf16", "fp16"]
 
+JsonObject = NewType("JsonObject", str)
+"""A JSON object as text, so that a config stays hashable; files and Python may give a table."""
+
 
 def _require(condition: bool, sentence: str) -> None:
     if not condition:
         raise UserError(sentence)
+
+
+def _json_object(name: str, text: str) -> JsonObject:
+    """The same object always as the same text."""
+    try:
+        value = json.loads(text)
+        if isinstance(value, dict):
+            return JsonObject(json.dumps(value, sort_keys=True, allow_nan=False))
+    except (ValueError, RecursionError):
+        pass
+    raise UserError(f'{name} is {text!r}; give a JSON object, such as {{"size": 5}}.')
 
 
 @dataclass(frozen=True)
@@ -43,6 +58,8 @@ class EnvConfig:
     """Atari: an episode is cut (truncated) after this many frames."""
     id: str = ""
     """Gymnasium: the environment's id, after its package if that registers it (my_package:MyEnv-v0)."""
+    kwargs: JsonObject = JsonObject("{}")
+    """Gymnasium: arguments for the environment's constructor, as a table or JSON: {"size": 5}."""
     threads: int = 0
     """Emulator threads of each group, which mostly work in turns; 0 for one on each core."""
     workers: int = 0
@@ -90,6 +107,11 @@ class EnvConfig:
             f"env.maze_step_cap is {self.maze_step_cap}; set it to 0 (no cap) or more.",
         )
         _require(self.maze_pool >= 1, f"env.maze_pool is {self.maze_pool}; set it to 1 or more.")
+        object.__setattr__(self, "kwargs", _json_object("env.kwargs", self.kwargs))
+        _require(
+            self.name == "gym" or self.kwargs == "{}",
+            f"env.kwargs are for Gymnasium environments, not for {self.name}; set env.name to gym, or leave them out.",
+        )
 
     @property
     def on_device(self) -> bool:

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-from ngu.config import Config
+from ngu.config import Config, JsonObject
 from ngu.errors import UserError, unknown_name
 
 _MAX_FLOAT = sys.float_info.max
@@ -103,5 +103,10 @@ def _coerce(value: Any, kind: Any, name: str) -> Any:
         return float(value)
     if kind is str and isinstance(value, str):
         return value
-    words = {bool: "true or false", int: "a whole number", float: "a number", str: "a text"}
+    if kind is JsonObject and isinstance(value, str | Mapping):
+        try:
+            return value if isinstance(value, str) else json.dumps(dict(value))
+        except (TypeError, ValueError) as error:
+            raise UserError(f"{name} cannot be kept as JSON: {error}; give numbers, texts, lists and tables.") from None
+    words = {JsonObject: "a table", bool: "true or false", int: "a whole number", float: "a number", str: "a text"}
     raise UserError(f"{name} is {value!r}; give {words.get(kind, kind)}.")

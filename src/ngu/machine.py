@@ -23,7 +23,7 @@ def resolve_device(name: str) -> torch.device:
         raise UserError(f"run.device '{name}' is not supported; use cpu, cuda or auto.")
     if device.type == "cuda":
         if not torch.cuda.is_available():
-            raise UserError("run.device is cuda, but PyTorch finds no CUDA device here; use --run.device cpu.")
+            raise UserError("run.device is cuda, but PyTorch finds no CUDA device here; set run.device to cpu.")
         if device.index is not None and device.index >= torch.cuda.device_count():
             raise UserError(f"run.device is {name}, but there are only {torch.cuda.device_count()} CUDA devices.")
         # Streams and graphs belong to the current device.

@@ -7,6 +7,7 @@ Each value names its source: `common` is the table of common hyperparameters (Ap
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -294,6 +295,8 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {
 def preset(name: str, variant: str = "ngu", overrides: Mapping[str, Any] | None = None) -> Config:
     """The config of a preset with a variant applied, then `overrides` by dotted name; it is checked as a whole."""
     if name not in PRESETS:
+        if re.search(r":|-v\d+$", name):  # the form of Gymnasium's ids
+            raise UserError(f"the preset {name} does not exist; to train on it, take the preset gym and set env.id.")
         raise UserError(unknown_name(f"the preset {name}", name, PRESETS))
     if variant not in VARIANTS:
         raise UserError(unknown_name(f"the variant {variant}", variant, VARIANTS))

@@ -192,9 +192,13 @@ def _make_folder(parent: Path, config: Config) -> Path:
             path = parent / f"{stem}-{attempt}"
 
 
+def is_taken(path: Path) -> bool:
+    """A file, or a folder with something in it; the lock file of a start that went no further does not count."""
+    return path.exists() and (not path.is_dir() or any(entry.name != _LOCK_FILE for entry in path.iterdir()))
+
+
 def _require_empty(path: Path) -> None:
-    """The lock file of a start that went no further does not count."""
-    if any(entry.name != _LOCK_FILE for entry in path.iterdir()):
+    if is_taken(path):
         raise UserError(
             f"the folder {path} already has something in it; go on with it by `ngu resume {shlex.quote(str(path))}`, "
             "or choose another run.name."

@@ -149,6 +149,8 @@ class Training:
                 steps = runner.steps
                 if progress:
                     progress.update(steps, runner.learner.updates)
+                if progress and self._restarts_told == 0 and runner.restarts:
+                    self._tell_restarts(progress)  # the first at once, others with the metrics
                 if _crossed(settings.log_period, before, steps):
                     self._log(writer, progress)
                 if _crossed(self.config.evaluation.period, before, steps):
@@ -217,8 +219,7 @@ class Training:
                 values["memory/gpu"] = torch.cuda.memory_reserved(self.device) / 2**20
         self._write(writer, values)
         if progress and runner.restarts > self._restarts_told:
-            progress.note(runner.restart_note)
-            self._restarts_told = runner.restarts
+            self._tell_restarts(progress)
         if progress and self.evaluator is not None and evaluating > self._evaluator_restarts_told:
             reason = getattr(self.evaluator.env, "restart_reason", "")
             progress.note(f"worker processes of the evaluator restarted so far: {evaluating}; {reason}")
@@ -230,6 +231,10 @@ class Training:
                 f"{int(values['learner/skipped_in_a_row'])} updates in a row had a non-finite loss or gradient and "
                 f"were skipped, so training stopped{where}; lower the learning rates or look at the rewards."
             )
+
+    def _tell_restarts(self, progress: Progress) -> None:
+        progress.note(self.runner.restart_note)
+        self._restarts_told = self.runner.restarts
 
     def _evaluate(self, writer: MetricsWriter | None, progress: Progress | None, outcome: Outcome) -> None:
         """Evaluates now, or asks for it where that is done beside training."""

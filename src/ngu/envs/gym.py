@@ -80,6 +80,8 @@ class Interface:
             raise ValueError(f"its observation has shape {array.shape}, but its space says {self.space_shape}")
         if self.observation_dtype == "uint8" and array.dtype != np.uint8:
             raise ValueError(f"its observation is {array.dtype}, but its space says uint8")
+        if array.dtype.kind == "f" and not (finite := np.isfinite(array)).all():
+            raise ValueError(f"its observation holds {array[~finite][0]}")
         if self.channels_last:
             array = array.transpose(2, 0, 1)
         return array.reshape(self.observation_shape)
@@ -268,6 +270,9 @@ class GymFactory:
             ) from None
         except (gymnasium.error.Error, ImportError) as error:
             reason = " ".join(str(error).split()).removesuffix(".")
+            cause = error.__cause__ or error  # Gymnasium adds its own words to an import that failed
+            if isinstance(cause, ModuleNotFoundError) and cause.name == self.environment.partition(":")[0]:
+                reason = f"{cause}; install it, or put its folder into PYTHONPATH, as in `PYTHONPATH=. ngu ...`"
             raise UserError(f"the Gymnasium environment {self.environment} cannot be made: {reason}.") from None
 
 

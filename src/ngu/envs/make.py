@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from typing import TYPE_CHECKING
 
@@ -107,8 +108,8 @@ def single_environment(config: Config) -> GymFactory:
 
         return GymFactory(RandomCoinEnv, {"size": env.coin_size, "step_cap": env.coin_step_cap})
     if not env.id:
-        raise UserError("no Gymnasium environment is named; choose one with --env, for example --env CartPole-v1.")
-    return GymFactory(env.id)
+        raise UserError("no Gymnasium environment is named; set env.id, for example to CartPole-v1.")
+    return GymFactory(env.id, json.loads(env.kwargs))
 
 
 def _check_hand_crafted_state(env: EnvConfig) -> None:

@@ -35,6 +35,9 @@ from ngu.errors import UserError
 STEP, RESET, SEEDED_RESET, SKIP = range(4)
 """What an environment has to do: take the action; begin an episode; the same with its seed; nothing."""
 
+_LARGEST = float(np.finfo(np.float32).max)
+"""Rewards are shared as float32."""
+
 ANSWER = b"."
 """The outcome is in the shared memory."""
 PROGRESS = b"+"
@@ -194,6 +197,8 @@ class Worker:
                     action = shared.action[index] + self._interface.first_action
                     observation, reward, terminated, truncated, info = env.step(action)
                     reward = float(reward)
+                    if not abs(reward) <= _LARGEST:  # nor is nan
+                        raise ValueError(f"its reward is {reward}")
                     self._score[index] += reward
                 else:
                     seed = int(shared.seed[index]) if task == SEEDED_RESET else None

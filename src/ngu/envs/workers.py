@@ -97,7 +97,7 @@ class WorkerEnvironments:
         self._buffer = 0
         self._seed: int | None = None
         self._proven = False
-        """All environments have been reset once without an exception."""
+        """Environments have been reset and stepped once: what fails later is no fault of all of their kind."""
         self._incarnation = np.zeros(num_envs, dtype=np.int64)
         """[E]: how often the environment has been made anew since `reset`."""
         self._unseeded = np.zeros(num_envs, dtype=np.bool_)
@@ -113,9 +113,7 @@ class WorkerEnvironments:
         self._shared.task[:] = SEEDED_RESET
         self._write_seeds(slice(0, self.num_envs))
         self._order()
-        step = self.recv()
-        self._proven = True
-        return step
+        return self.recv()
 
     def send(self, action: Tensor) -> None:
         self._check_open()
@@ -148,6 +146,8 @@ class WorkerEnvironments:
                     worker.answer(patience, self._interface)
                 except WorkerError as error:
                     self._replace(place, error)
+        if not self._proven:
+            self._proven = bool((self._shared.task == STEP).any())  # those of a worker that failed are SKIP by now
         return self._steps[self._buffer]
 
     def _replace(self, place: int, error: WorkerError) -> None:
@@ -186,7 +186,7 @@ class WorkerEnvironments:
         outcome.first[running] = False
 
     def _count(self, error: WorkerError) -> None:
-        """Counts a restart, unless there may be no more, or an environment cannot even be reset."""
+        """Counts a restart, unless there may be no more, or an environment cannot even be reset and stepped once."""
         if error.raised and not self._proven:
             self.close()
             raise UserError(f"{error}.")

@@ -36,7 +36,7 @@ class World:
 
     kind: Kind
     name: str = ""
-    """The emulator's name of a game, an environment's id, or what people call a task; empty for mazes."""
+    """The emulator's name of a game, an environment's id and arguments, or what people call a task; empty for mazes."""
     maze: tuple[int, int] | None = None
     """Size and step cap of a maze, where known."""
 
@@ -52,7 +52,8 @@ class World:
             "random-coin": f"Random Coin of size {env.coin_size}",
             "minigrid": f"MiniGrid {env.level}",
         }
-        return cls("gym", tasks.get(env.name, env.id))
+        own = env.id if env.kwargs == "{}" else f"{env.id} {env.kwargs}"
+        return cls("gym", tasks.get(env.name, own))
 
     @classmethod
     def from_header(cls, header: Mapping[str, str]) -> World:
