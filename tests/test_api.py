@@ -162,7 +162,7 @@ def test_an_agent_that_cannot_be_made_leaves_no_process() -> None:
 def parent_of(process: Path) -> int | None:
     try:
         return int((process / "stat").read_text().rpartition(")")[2].split()[1])
-    except FileNotFoundError:
+    except OSError:  # it has ended
         return None
 
 

@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 import torch
 from atari_oracle import PlainAtari
+from worker_checks import wait_until
 
 from ngu.envs.atari import AtariVector, _made_by_a_thread_that_steps_back, emulator_seeds
 from ngu.envs.atari_games import ATARI_GAMES, check_game, human_normalised
@@ -196,7 +197,7 @@ def test_closing_ends_the_threads() -> None:
     assert threads() > before
     batch.close()
     batch.close()
-    assert threads() == before
+    wait_until(lambda: threads() == before)  # one that has ended may be listed for a moment
     with pytest.raises(RuntimeError, match="closed"):
         batch.reset(seed=0)
 
@@ -207,8 +208,9 @@ def test_emulators_step_back_for_the_thread_that_acts() -> None:
         """Niceness and scheduling policy of every thread; see proc(5)."""
         found = {}
         for task in Path("/proc/self/task").iterdir():
-            fields = (task / "stat").read_text().rpartition(")")[2].split()
-            found[int(task.name)] = int(fields[16]), int(fields[38])
+            with contextlib.suppress(OSError):  # a thread of another test that is just ending
+                fields = (task / "stat").read_text().rpartition(")")[2].split()
+                found[int(task.name)] = int(fields[16]), int(fields[38])
         return found
 
     def policy_that_a_thread_may_take() -> int:
@@ -226,7 +228,9 @@ def test_emulators_step_back_for_the_thread_that_acts() -> None:
         policy = thread.submit(policy_that_a_thread_may_take).result()
     lowered = min(own + EMULATOR_NICENESS, 19), policy if own_policy == os.SCHED_OTHER else own_policy
     assert set(emulators) == {lowered}
-    assert {thread: after[thread] for thread in before} == before  # the thread that acts, and PyTorch's
+    both = before.keys() & after.keys()
+    assert threading.get_native_id() in both
+    assert {thread: after[thread] for thread in both} == {thread: before[thread] for thread in both}
     batch.close()
 
 

@@ -38,7 +38,7 @@ def wait_for_the_moment(kind: str, run: Path, known: int, draw: random.Random) -
     if kind == "starting":
         time.sleep(draw.uniform(0.0, 3.0))
         return
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 300
     while checkpoint_steps(run)[-1:] <= [known]:
         assert time.monotonic() < deadline, "the run writes no checkpoints"
         time.sleep(0.005)

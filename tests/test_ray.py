@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 import torch
 from oracles import difference
-from ray_checks import AlwaysDamaging, OnceDamaging, advance_until, descendants, ray_config, sequences
-from worker_checks import gone
+from ray_checks import AlwaysDamaging, OnceDamaging, advance_until, build_actors, descendants, ray_config, sequences
+from worker_checks import gone, wait_until
 
 from ngu.agent import make_actor, make_learner, make_replay, slots_of, weights_of
 from ngu.chunk import add_chunk, unpack
@@ -60,6 +60,7 @@ def test_a_run_whose_counters_add_up() -> None:
     training = Training(config)
     runner = training.runner
     assert isinstance(runner, RayRunner)
+    build_actors(runner)
     outcome = training.run(1200, show_progress=False)
     try:
         steps, size = runner.steps, config.env.num_envs // config.env.groups
@@ -132,13 +133,15 @@ def rows_of_an_actor(config: Config, slot: int, chunks: int) -> Any:
 
 def test_actors_collect_what_the_local_actor_does_and_wait_for_a_slow_learner() -> None:
     """Without updates: every row that comes through the cluster is that of the slot's own policy, epsilon and seeds."""
-    config = ray_config(3, env__num_envs=48, ray__chunk_steps=50, replay__min_sequences=5000)
+    config = ray_config(3, env__num_envs=48, ray__chunk_steps=50, replay__min_sequences=40_000)
     runner = RayRunner(config, CPU)
     try:
+        build_actors(runner)
         advance_until(runner, lambda: min(slot.chunks for slot in runner.slots) >= 1)
         processes = [actor["process"] for actor in runner.status()["actors"]]
         counts = [slot.chunks for slot in runner.slots]
-        time.sleep(2.0)  # a learner that takes nothing meanwhile
+        # A learner that takes nothing meanwhile.
+        wait_until(lambda: runner.cluster_metrics()["ray/waiting_chunks"] == 5 and stored() == 6)
         before = [cpu_ticks(process) for process in processes]
         in_store = stored()
         time.sleep(2.0)

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -56,11 +56,19 @@ def wait_for(done: Callable[[], bool], process: subprocess.Popen[bytes], log: Pa
         time.sleep(0.05)
 
 
+def entries_of(folder: Path) -> list[Path]:
+    """Of a process, or none if it has ended."""
+    try:
+        return list(folder.iterdir())
+    except OSError:
+        return []
+
+
 def listening(processes: list[int]) -> set[str]:
     """The addresses that processes listen on for connections over the network, without their ports."""
     sockets = set()
     for process in processes:
-        for entry in Path(f"/proc/{process}/fd").iterdir():
+        for entry in entries_of(Path(f"/proc/{process}/fd")):
             try:
                 sockets.add(str(entry.readlink()))
             except OSError:
@@ -191,8 +199,9 @@ def test_a_run_that_loses_its_cluster_ends_with_a_checkpoint_and_goes_on(tmp_pat
         (head,) = (child for child in processes if "gcs_server" in Path(f"/proc/{child}/cmdline").read_text())
         os.kill(head, signal.SIGKILL)
         for actor in processes:  # there is no head to ask for others
-            if "ray::" in Path(f"/proc/{actor}/cmdline").read_text():
-                os.kill(actor, signal.SIGKILL)
+            with suppress(OSError):  # one that has ended
+                if "ray::" in Path(f"/proc/{actor}/cmdline").read_text():
+                    os.kill(actor, signal.SIGKILL)
         assert process.wait(timeout=300) == 2, log.read_text()
         assert gone(processes)
     (reached,) = checkpoint_steps(run)

@@ -17,6 +17,7 @@ from ray_checks import (
     add_node,
     advance_until,
     descendants,
+    make_cluster,
     parent_of,
     ray_config,
     raylet_of,
@@ -39,7 +40,7 @@ def nodes() -> Iterator[Cluster]:
     """A head without room for actors, and two nodes with two cores each; afterwards no process may be left."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", str(Path(__file__).parent))  # where its processes find what these tests define
-        cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 0, "include_dashboard": False})
+        cluster = make_cluster(num_cpus=0)
         for _ in range(2):
             add_node(cluster, num_cpus=2)
         assert connect(with_overrides(ray_config(2), {"ray.address": cluster.address})) is None
@@ -195,10 +196,10 @@ def test_an_actor_that_hangs_beside_one_that_works_is_found(
     kind: type, make: Callable[..., RayRunner], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr("ngu.runners.ray.ActorProcess", kind)
-    runner = make(2, ray__timeout=10.0, run__folder=str(tmp_path))
+    runner = make(2, ray__timeout=30.0, run__folder=str(tmp_path))
     hanging = runner._fleet().members[0]
     advance_until(runner, lambda: hanging.restarts > 0)
-    assert hanging.reason == "it sent nothing for 10 s"
+    assert hanging.reason == "it sent nothing for 30 s"
     chunks = runner.slots[1].chunks
     assert chunks > 0
     advance_until(runner, lambda: runner.slots[0].chunks >= 4)

@@ -83,8 +83,10 @@ STATUS: dict[str, Any] = {
 
 
 @pytest.fixture
-def run(tmp_path: Path, tiny: Callable[..., Config]) -> Path:
-    """The folder of a run on a cluster that nobody trains, with a status that is 65 seconds old."""
+def run(tmp_path: Path, tiny: Callable[..., Config], monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The folder of a run on a cluster that nobody trains, with a status that is 65 seconds old; time stands still."""
+    now = time.time()
+    monkeypatch.setattr(time, "time", lambda: now)
     config = tiny(run__folder=str(tmp_path), run__name="run", run__runner="ray", env__groups=2)
     with RunFolder.create(config) as folder:
         folder.status_path.write_text(json.dumps({**STATUS, "written": time.time() - 65}))

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 from gym_factories import Trivial
-from worker_checks import alive, gone, nothing_left_behind, processes_of_group
+from worker_checks import alive, gone, nothing_left_behind, processes_of_group, wait_until
 
 from ngu.envs.gym import GymFactory
 from ngu.envs.workers import WorkerEnvironments
@@ -112,8 +112,9 @@ def test_a_parent_that_is_killed_leaves_nothing(state: str, preparation: str) ->
         pids = [int(pid) for pid in line.split()]
     assert len(pids) == 2
     assert all(map(alive, pids))
+    wanted = 4 if "subprocess" in state else 2
+    wait_until(lambda: sum(len(processes_of_group(pid)) for pid in pids) == wanted)
     members = [member for pid in pids for member in processes_of_group(pid)]
-    assert len(members) == (4 if "subprocess" in state else 2)
     script.kill()
     _, errors = script.communicate(timeout=300)
     assert errors == ""

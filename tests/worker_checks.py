@@ -101,6 +101,14 @@ def alive(pid: int) -> bool:
         return False
 
 
+def wait_until(condition: Callable[[], bool], seconds: float = 300.0) -> None:
+    """However slowly a busy machine comes there."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it did not happen"
+        time.sleep(0.01)
+
+
 def gone(pids: list[int], seconds: float = 60.0) -> bool:
     """Waits until all have ended."""
     deadline = time.monotonic() + seconds
@@ -113,7 +121,11 @@ def gone(pids: list[int], seconds: float = 60.0) -> bool:
 
 def children() -> set[int]:
     """The processes that this one has started, zombies included."""
-    return {int(pid) for task in Path("/proc/self/task").iterdir() for pid in (task / "children").read_text().split()}
+    found: set[int] = set()
+    for task in Path("/proc/self/task").iterdir():
+        with contextlib.suppress(OSError):  # a thread that has just ended
+            found |= {int(pid) for pid in (task / "children").read_text().split()}
+    return found
 
 
 def open_files() -> int:

@@ -177,7 +177,8 @@ def _ray_pace(config: Config, device: torch.device, seconds: float) -> Pace:
 def _advance(runner: LocalRunner | RayRunner, seconds: float) -> tuple[int, int, float]:
     """Steps, updates, and the time they took."""
     steps, updates, start = runner.steps, runner.learner.updates, time.perf_counter()
-    while time.perf_counter() - start < seconds:
+    # On a slow machine an update may take longer to come; a rate without one would say nothing.
+    while time.perf_counter() - start < seconds or runner.learner.updates == updates:
         runner.advance()
     runner.settle()
     if runner.device.type == "cuda":

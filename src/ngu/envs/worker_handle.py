@@ -157,7 +157,7 @@ class WorkerHandle:
 
     def _manner_of_death(self) -> str:
         try:
-            code = self._process.wait(timeout=1.0)
+            code = self._process.wait(timeout=10.0)
         except subprocess.TimeoutExpired:
             return "closed its channel"
         with contextlib.suppress(ValueError):

@@ -139,16 +139,20 @@ class Stage:
         path = self._newest()
         if path is None:
             return None
-        try:
-            stamp = _stamp(path)
-            if stamp == self._last:
-                return None
-            shutil.rmtree(self._folder, ignore_errors=True)
-            shutil.copytree(path, self._folder, copy_function=_link)
-        except (FileNotFoundError, shutil.Error):
-            if path.exists():
-                raise
-            return None  # the run has just replaced it; the next look finds the newer one
+        for further_tries in (2, 1, 0):
+            try:
+                stamp = _stamp(path)
+                if stamp == self._last:
+                    return None
+                shutil.rmtree(self._folder, ignore_errors=True)
+                shutil.copytree(path, self._folder, copy_function=_link)
+                break
+            except (FileNotFoundError, shutil.Error):
+                if not path.exists():
+                    return None  # the run has just removed it; the next look finds the newer one
+                if not further_tries:
+                    raise
+                # Another of the same step has just taken its place.
         self._last = stamp
         return Staged(path.name, {file.name: file.stat().st_size for file in sorted(self._folder.iterdir())})
 

@@ -192,7 +192,8 @@ def _descendants() -> list[int]:
     for process in found:
         with contextlib.suppress(OSError):
             for task in Path(f"/proc/{process}/task").iterdir():
-                found += [int(child) for child in (task / "children").read_text().split()]
+                with contextlib.suppress(OSError):  # a thread that has just ended
+                    found += [int(child) for child in (task / "children").read_text().split()]
     return found[1:]
 
 

@@ -146,7 +146,8 @@ class Fleet:
         now = self._clock()
         for member in self.members:
             if member.running and member.calls and now - member.since > self._timeout:
-                answered, _ = self._ray.wait([member.calls[0][1]], timeout=0, fetch_local=False)
+                # If it was this process that stood still, answers may be on their way to it.
+                answered, _ = self._ray.wait([member.calls[0][1]], timeout=1.0, fetch_local=False)
                 if not answered:
                     self.replace(member, f"it sent nothing for {self._timeout:g} s")
 
