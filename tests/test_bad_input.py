@@ -121,6 +121,24 @@ def refuse(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captu
             ["train", "gym", "--env", "CartPole-v1", "--variant", "hand-crafted", "--env.workers", "1"],
             "the environment CartPole-v1 has no hand-crafted controllable state; name the measurements that make it",
         ),
+        (
+            ["train", "--env", "my_grid:KeyGrid-v0", "--steps", "3000"],
+            "--env is for a Gymnasium environment, but this run plays the Disco Maze (preset disco-maze-small); leave "
+            "it out, or write `ngu train gym --env ...`.",
+        ),
+        (["train", "--game", "montezuma_revenge"], "--game is for an Atari game, but this run plays the Disco Maze"),
+        (
+            ["bench", "--game=pong"],
+            "--game is for an Atari game, but this run plays the Disco Maze (preset disco-maze-",
+        ),
+        (
+            ["train", "gym", "--env", "CartPole-v1", "--env.maze_size", "9"],
+            "--env.maze-size is for the Disco Maze, but this run plays a Gymnasium environment (preset gym); leave it",
+        ),
+        (
+            ["train", "minigrid", "--env.threads", "2"],
+            "--env.threads is for an Atari game, but this run plays a MiniGrid",
+        ),
         (["doctor", "now"], "`ngu doctor` takes no argument, so 'now' is one too many; see `ngu doctor --help`."),
     ],
 )
@@ -244,6 +262,12 @@ def test_no_list_of_runs_shows_a_box_or_a_traceback(argv: list[str]) -> None:
         ("a.toml", b"env = 3\n", "env is a group of settings; give it a table, not 3."),
         ("a.toml", b"[env]\nmaze_size = 'nine'\n", "env.maze_size is 'nine'; give a whole number."),
         ("a.toml", b"[env]\nmaze_size = 8\n", "env.maze_size is 8; a maze needs an odd size"),
+        (
+            "a.toml",
+            b"[env]\nid = 'CartPole-v1'\n",
+            "env.id in {path} is for a Gymnasium environment, but this run plays the Disco Maze (preset "
+            "disco-maze-small); leave it out, or take the preset gym.",
+        ),
         ("a.toml", b"[run]\ntensorboard = 1\n", "run.tensorboard is 1; give true or false."),
         ("a.json", b'{"network": {"filters": 8}}', "network.filters is 8; give a list of whole numbers."),
         (

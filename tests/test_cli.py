@@ -15,12 +15,13 @@ from tiny_runs import ENVIRONMENT, checkpoint_steps, contents, ngu, options, tra
 
 from ngu.cli import COMMANDS, main
 from ngu.commands.train import GROUPS, Train, read_config
-from ngu.config import Config
-from ngu.config_reading import to_dict
+from ngu.config import Config, EnvConfig
+from ngu.config_reading import to_dict, with_overrides
 from ngu.metrics import read_metrics
 from ngu.presets import PRESETS, preset
 from ngu.run_folder import RunFolder
 from ngu.variants import VARIANTS
+from ngu.worlds import WORLDS
 
 # Help
 
@@ -54,6 +55,17 @@ def test_the_help_of_train_explains_every_setting(
             assert re.search(r"\w+ \w+.*\.\s$", sentence), option
     for name in (*PRESETS, *VARIANTS):
         assert name in text
+
+
+@pytest.mark.parametrize("command", ["train", "bench"])
+def test_the_help_names_the_short_forms(
+    command: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = help_text(capsys, monkeypatch, command)
+    assert "short on the command line: --game." in text
+    assert "(my_package:MyEnv-v0); short: --env." in text
+    if command == "train":
+        assert "--env ID is short for --env.id, of a Gymnasium environment; --game NAME for --env.game" in text
 
 
 def test_the_help_of_train_shows_the_defaults_of_the_preset(
@@ -100,13 +112,39 @@ def test_every_group_of_settings_is_a_group_of_options() -> None:
     assert {group: mine[group] for group in GROUPS} == {group: hints[group] for group in GROUPS}
 
 
-def test_every_setting_can_be_given_on_the_command_line() -> None:
-    wanted = dataclasses.replace(preset("disco-maze", "rnd-only"), preset="disco-maze-small", variant="ngu")
-    settings = {f"{group}.{name}": value for group in GROUPS for name, value in to_dict(getattr(wanted, group)).items()}
-    assert read_config(options(settings)) == wanted
+@pytest.mark.parametrize("name", WORLDS)
+def test_every_setting_can_be_given_on_the_command_line(name: str) -> None:
+    """All of those that the world has."""
+    world, other = WORLDS[name], preset("disco-maze", "rnd-only")
+    elsewhere = {f"env.{field}" for place in WORLDS.values() for field in place.settings if field not in world.settings}
+    settings = {
+        f"{group}.{field}": value for group in GROUPS for field, value in to_dict(getattr(other, group)).items()
+    }
+    settings = {field: value for field, value in settings.items() if field not in elsewhere} | {
+        "env.name": name,
+        "env.num_envs": 96,  # what presets have room for
+        "mixture.num_mixtures": 3,  # those that train sequences as another policy's need two
+    }
+    wanted = with_overrides(preset(world.preset), settings)
+    assert wanted != preset(world.preset)
+    assert read_config([world.preset, *options(settings)]) == wanted
     equals = [f"--{name}={value}" for name, value in settings.items() if not isinstance(value, bool | tuple)]
     flags = options({name: value for name, value in settings.items() if isinstance(value, bool | tuple)})
-    assert read_config([*flags, *equals]) == wanted
+    assert read_config([world.preset, *flags, *equals]) == wanted
+
+
+def test_the_worlds_are_those_of_the_config_and_share_out_its_settings() -> None:
+    assert set(WORLDS) == set(typing.get_args(typing.get_type_hints(EnvConfig)["name"]))
+    for name, world in WORLDS.items():
+        assert preset(world.preset).env.name == name
+    owned = {field for world in WORLDS.values() for field in world.settings}
+    assert owned | {"name", "num_envs", "groups"} == {field.name for field in dataclasses.fields(EnvConfig)}
+
+
+def test_a_setting_of_another_world_is_heard_where_the_world_is_chosen_by_its_setting() -> None:
+    config = read_config(["--env.name", "gym", "--env", "CartPole-v1", "--env.workers", "2"])
+    assert (config.env.name, config.env.id, config.env.workers) == ("gym", "CartPole-v1", 2)
+    assert read_config(["atari-cpu", "--game=breakout"]).env.game == "breakout"
 
 
 @pytest.mark.parametrize("suffix", [".json", ".toml"])

@@ -17,6 +17,7 @@ from ngu.policy import Policy, PolicyState
 from ngu.presets import preset
 from ngu.run_folder import RunFolder
 from ngu.training import Training
+from ngu.worlds import check_world
 
 
 class NGU:
@@ -28,7 +29,7 @@ class NGU:
     Args:
         preset_or_config: a preset's name, such as "disco-maze-small", or a whole `Config`.
         variant: a variant of the preset, such as "random-projection".
-        overrides: fields to change, by dotted name: `{"env.maze_size": 7}` or `{"env.id": "CartPole-v1"}`.
+        overrides: fields to change, by dotted name: `{"env.maze_size": 7}`, or `{"env.id": "CartPole-v1"}` of `gym`.
     """
 
     def __init__(
@@ -45,6 +46,8 @@ class NGU:
         else:
             raise UserError("a variant changes a preset; give the preset's name, or the finished config without one.")
         self.config = with_overrides(base, overrides or {})
+        given = [name.replace("-", "_") for name in overrides or {}]
+        check_world(self.config, {name.removeprefix("env."): name for name in given if name.startswith("env.")})
         self._training = Training(self.config)
         self._closed = False
 

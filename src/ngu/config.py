@@ -34,7 +34,7 @@ class EnvConfig:
     groups: int = 1
     """They are stepped in this many groups: the emulators of one work while actions for another are computed."""
     game: str = "montezuma_revenge"
-    """Atari: which of the 57 games."""
+    """Atari: which of the 57 games; short on the command line: --game."""
     backend: Literal["vector", "workers"] = "vector"
     """Atari: the emulator's own threads, or worker processes, which also read rooms and hand-crafted states."""
     noops: int = 30
@@ -42,7 +42,7 @@ class EnvConfig:
     max_frames: int = 108_000
     """Atari: an episode is cut (truncated) after this many frames."""
     id: str = ""
-    """Gymnasium: the environment's id, after its package if that registers it (my_package:MyEnv-v0)."""
+    """Gymnasium: the id, after its package if that registers it (my_package:MyEnv-v0); short: --env."""
     threads: int = 0
     """Emulator threads of each group, which mostly work in turns; 0 for one on each core."""
     workers: int = 0

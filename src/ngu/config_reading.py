@@ -16,6 +16,7 @@ from typing import Any, Literal
 
 from ngu.config import Config
 from ngu.errors import UserError, unknown_name
+from ngu.worlds import check_world
 
 _MAX_FLOAT = sys.float_info.max
 
@@ -58,7 +59,11 @@ def read_config_file(path: Path, base: Config) -> Config:
         raise UserError(f"the config file {path} is not valid {path.suffix[1:].upper() or 'TOML'}: {error}.") from None
     if not isinstance(data, dict):
         raise UserError(f"the config file {path} must hold a table of settings.")
-    return from_dict(data, base)
+    config = from_dict(data, base)
+    # A file may hold every setting there is, so only what it changes is looked at.
+    changed = [name for name, value in to_dict(config.env).items() if value != getattr(base.env, name)]
+    check_world(config, {name: f"env.{name} in {path}" for name in changed})
+    return config
 
 
 def _merge(base: Any, data: Mapping[str, Any], prefix: str) -> Any:

@@ -39,6 +39,9 @@ _MAY_DIFFER = {
 }
 """Settings in which a run may differ from its plan and still be the same experiment; None for a whole group."""
 
+_EMULATORS = {"atari": ("env.threads", "env.workers"), "minigrid": ("env.workers",)}
+"""Settings that share out the cores among emulators."""
+
 
 @dataclass
 class Outcome:
@@ -106,7 +109,7 @@ def command_of(
             changes["evaluation.period"] = wanted.evaluation.period
         changes |= {"run.log_period": wanted.run.log_period, "run.steps": cell.steps}
         return ["resume", str(place or cell.path), *options(changes)]
-    emulators = {"env.threads": threads, "env.workers": threads} if cell.task.world in ("atari", "minigrid") else {}
+    emulators = dict.fromkeys(_EMULATORS.get(cell.task.world, ()), threads)
     if place is not None:
         changes["run.folder"] = str(place.parent)
     return [*cell.train, *options({**changes, **emulators}), *runner]
