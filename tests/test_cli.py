@@ -17,6 +17,7 @@ from ngu.cli import COMMANDS, main
 from ngu.commands.train import GROUPS, Train, read_config
 from ngu.config import Config, EnvConfig
 from ngu.config_reading import to_dict, with_overrides
+from ngu.errors import UserError
 from ngu.metrics import read_metrics
 from ngu.presets import PRESETS, preset
 from ngu.run_folder import RunFolder
@@ -161,6 +162,38 @@ def test_every_setting_can_be_given_in_a_file(suffix: str, tmp_path: Path) -> No
     file = tmp_path / f"settings{suffix}"
     file.write_text(text)
     assert read_config(["--config", str(file)]) == wanted
+
+
+@pytest.mark.parametrize("place", ["", "config.json"], ids=["folder", "file"])
+def test_the_settings_of_a_run_can_be_taken_again(place: str, tmp_path: Path) -> None:
+    before = read_config(
+        ["gym", "--variant", "rnd-only", "--env", "CartPole-v1", "--run.name", "kg", "--run.folder", str(tmp_path)]
+    )
+    RunFolder.create(before).close()
+    given = ["--config", str(tmp_path / "kg" / place)]
+    again = dataclasses.replace(before, run=dataclasses.replace(before.run, name="", folder="runs"))
+    assert read_config(given) == again
+    assert read_config(["gym", "--variant", "rnd-only", *given]) == again
+    other = read_config([*given, "--seed", "7", "--run.name", "second"])
+    assert other == with_overrides(again, {"run.seed": 7, "run.name": "second"})
+    for argv, sentence in (
+        (["atari"], f"the preset of the run {tmp_path / 'kg' / place} is gym, not atari; leave the preset out to"),
+        (
+            ["--variant", "ngu"],
+            "is rnd-only, not ngu; leave the variant out to train with that run's settings, or leave",
+        ),
+        (["--env.maze-size", "7"], "--env.maze-size is for the Disco Maze, but this run plays a Gymnasium environment"),
+    ):
+        with pytest.raises(UserError, match=re.escape(sentence)):
+            read_config([*argv, *given])
+
+
+def test_the_settings_of_a_run_of_another_layout_are_not_guessed(tmp_path: Path) -> None:
+    RunFolder.create(with_overrides(Config(), {"run.name": "old", "run.folder": str(tmp_path)})).close()
+    file = tmp_path / "old" / "config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"schema": 99}))
+    with pytest.raises(UserError, match="has schema 99 and this ngu reads schema"):
+        read_config(["--config", str(file)])
 
 
 def test_the_later_source_counts(tmp_path: Path) -> None:

@@ -58,7 +58,7 @@ class Train:
         str, tyro.conf.arg(metavar="NAME", help=f"Changes a few of the preset's settings: {', '.join(VARIANTS)}.")
     ] = "ngu"
     config: Annotated[Path | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="")] = None
-    """A TOML or JSON file of settings, nested by group: `[env]`, then `maze_size = 9`."""
+    """A TOML or JSON file of settings, nested by group: `[env]`, then `maze_size = 9`; or a run's folder."""
     device: Annotated[str | None, tyro.conf.arg(metavar="DEVICE", help_behavior_hint="")] = None
     """Short for --run.device."""
     steps: Annotated[int | None, tyro.conf.arg(metavar="INT", help_behavior_hint="")] = None
@@ -154,11 +154,11 @@ def _base(line: CommandLine) -> Config:
         return base
     path = Path(line.value("config", "")).expanduser()
     config = read_config_file(path, base)
-    for label in ("preset", "variant"):
-        said = getattr(config, label)
-        if said != getattr(base, label):
-            option = said if label == "preset" else f"--variant {said}"
+    for label, named in (("preset", bool(line.positionals)), ("variant", "variant" in line.options)):
+        said, asked = getattr(config, label), getattr(base, label)
+        if named and said != asked:
             raise UserError(
-                f"the {label} {said} cannot be chosen in {path}; put it on the command line: `ngu train {option}`."
+                f"the {label} of the run {path} is {said}, not {asked}; leave the {label} out to train with that run's "
+                f"settings, or leave --config out to train {asked}."
             )
     return config
