@@ -82,6 +82,14 @@ def test_a_closed_agent_acts_and_saves_but_does_not_train(tmp_path: Path) -> Non
         assert again.learn(40, progress=False).steps == 440
 
 
+def test_an_agent_does_not_learn_for_no_steps() -> None:
+    with ngu.NGU("gym", overrides=SMALL) as agent:
+        for steps in (-5, 0):
+            with pytest.raises(ngu.UserError, match=f"the agent cannot learn for {steps} steps; give 1 or more"):
+                agent.learn(steps)
+        assert agent.steps == 0
+
+
 def test_settings_of_another_world_are_refused() -> None:
     with pytest.raises(
         ngu.UserError, match=r"env\.id is for a Gymnasium environment, but .*; .* take the preset gym\."

@@ -78,6 +78,8 @@ class NGU:
     def learn(self, steps: int | None = None, *, progress: bool = True) -> Self:
         """Trains for `steps` more agent steps (default: up to the config's run.steps). Nothing is written to disk."""
         self._check_open()
+        if steps is not None and steps < 1:
+            raise UserError(f"the agent cannot learn for {steps} steps; give 1 or more.")
         until = self.config.run.steps if steps is None else self.steps + steps
         self._training.run(until, show_progress=progress)
         return self
