@@ -426,7 +426,8 @@ def test_a_checkpoint_of_another_shape(command: str, run: Path, refuse: Refuse) 
     content = json.loads(config.read_text())
     content["config"]["network"]["lstm_size"] = 24
     config.write_text(json.dumps(content))
-    sentence = refuse_unharmed(refuse, run, command, str(run))
+    longer = ["--steps", "800"] if command == "resume" else []
+    sentence = refuse_unharmed(refuse, run, command, str(run), *longer)
     assert sentence.startswith("the checkpoint does not fit this agent: ")
 
 
@@ -456,6 +457,8 @@ def test_a_run_folder_that_is_taken(run: Path, refuse: Refuse) -> None:
     [
         (["--run.seed", "1"], "run.seed is chosen when a run starts and cannot change"),
         (["--run.name", "x"], "run.name is chosen when a run starts and cannot change"),
+        (["--run.folder", "x"], "run.folder is chosen when a run starts and cannot change"),
+        (["--run.runner", "ray"], "run.runner is chosen when a run starts and cannot change"),
         (["--steps", "300"], "the run has 600 steps already and --steps counts all of them; give more than that"),
         (["--run.log-period", "0"], "run.log_period is 0; set it to 1 or more."),
         (["--env.maze-size", "9"], "the option --env.maze-size does not exist; "),

@@ -15,7 +15,7 @@ from tiny_runs import ENVIRONMENT, checkpoint_steps, contents, ngu, options, tra
 
 from ngu.cli import COMMANDS, main
 from ngu.commands.train import GROUPS, Train, read_config
-from ngu.config import Config, EnvConfig
+from ngu.config import Config, EnvConfig, RunConfig
 from ngu.config_reading import to_dict, with_overrides
 from ngu.errors import UserError
 from ngu.metrics import read_metrics
@@ -80,13 +80,23 @@ def test_the_help_of_train_shows_the_defaults_of_the_preset(
     assert default_size("disco-maze") == str(preset("disco-maze").env.maze_size)
 
 
-@pytest.mark.parametrize("command", ["resume", "eval", "record", "report", "doctor"])
+def test_the_help_of_resume_offers_only_what_can_change(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = help_text(capsys, monkeypatch, "resume")
+    offered = {field.name for field in dataclasses.fields(RunConfig) if f"--run.{field.name.replace('_', '-')}" in text}
+    assert offered == {field.name for field in dataclasses.fields(RunConfig)} - {"seed", "folder", "name", "runner"}
+    assert "CPU threads of PyTorch; 0 leaves its own choice. (default: 0)" in text
+
+
+@pytest.mark.parametrize("command", [command for command in COMMANDS if command != "train"])
 def test_every_command_has_help(
     command: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     text = help_text(capsys, monkeypatch, command)
     assert text.startswith(f"usage: ngu {command}")
     assert "default: None" not in text
+    assert "(default: )" not in text
 
 
 def test_help_and_mistakes_do_not_wait_for_pytorch() -> None:
