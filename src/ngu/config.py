@@ -96,6 +96,11 @@ class EnvConfig:
         """The environments are tensors on the agent's own device; others are processes and threads on the host."""
         return self.name in ("disco-maze", "deep-sea", "random-coin")
 
+    @property
+    def which(self) -> str:
+        """Which of its kind: the game, the level or the id; empty where there is but one."""
+        return {"atari": self.game, "minigrid": self.level, "gym": self.id}.get(self.name, "")
+
 
 @dataclass(frozen=True)
 class MixtureConfig:
@@ -462,7 +467,7 @@ class RunConfig:
     folder: str = "runs"
     """Parent of the run's folder."""
     name: str = ""
-    """Name of the run's folder; empty for preset, variant, seed and time."""
+    """Name of the run's folder; empty for preset, game, level or id, variant, seed and time."""
     log_period: int = 10_000
     """Agent steps between lines of metrics."""
     checkpoint_period: int = 250_000
