@@ -151,6 +151,23 @@ def test_what_is_neither_preset_nor_config_is_answered_with_what_to_write(given:
         ngu.NGU(given)
 
 
+def test_an_agent_does_not_learn_for_no_steps() -> None:
+    with ngu.NGU("gym", overrides=SMALL) as agent:
+        for steps in (-5, 0):
+            with pytest.raises(ngu.UserError, match=f"the agent cannot learn for {steps} steps; give 1 or more"):
+                agent.learn(steps)
+        assert agent.steps == 0
+
+
+def test_settings_of_another_world_are_refused() -> None:
+    with pytest.raises(
+        ngu.UserError, match=r"env\.id is for a Gymnasium environment, but .*; .* take the preset gym\."
+    ):
+        ngu.NGU(overrides={"env.id": "CartPole-v1"})
+    with pytest.raises(ngu.UserError, match=r"env\.maze_size is for the Disco Maze, but this run plays a Gymnasium"):
+        ngu.NGU("gym", overrides={"env.id": "CartPole-v1", "env.maze-size": 7})
+
+
 def test_an_agent_that_cannot_be_made_leaves_no_process() -> None:
     before = set(Path("/proc").glob("[0-9]*"))
     with pytest.raises(ngu.UserError, match="needs"):
@@ -229,7 +246,7 @@ def test_groups_have_statistics_of_their_own() -> None:
 @pytest.mark.parametrize(
     ("name", "settings"),
     [
-        ("gym", {"env.groups": 2}),
+        ("gym", {"env.id": "CartPole-v1", "env.groups": 2}),
         ("atari-cpu", {"env.game": "breakout", "env.max_frames": 100, "env.num_envs": 2, "replay.trace_length": 10,
                        "replay.period": 5, "replay.capacity": 1000, "network.filters": (4, 4, 4),
                        "novelty.filters": (4, 4, 4), "learner.replay_ratio": 0.5}),
@@ -239,7 +256,8 @@ def test_the_same_seed_gives_the_same_weights_with_environments_on_the_host(
     name: str, settings: dict[str, Any]
 ) -> None:
     def weights(seed: int) -> list[torch.Tensor]:
-        with ngu.NGU(name, overrides={**SMALL, **settings, "run.seed": seed}) as agent:
+        sizes = {field: value for field, value in SMALL.items() if field != "env.id"}
+        with ngu.NGU(name, overrides={**sizes, **settings, "run.seed": seed}) as agent:
             agent.learn(160, progress=False)
             learner = agent._training.runner.agent.learner
             assert learner.updates > 0

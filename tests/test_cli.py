@@ -15,12 +15,14 @@ from tiny_runs import ENVIRONMENT, checkpoint_steps, contents, ngu, options, tra
 
 from ngu.cli import COMMANDS, main
 from ngu.commands.train import GROUPS, Train, read_config
-from ngu.config import Config
-from ngu.config_reading import to_dict
+from ngu.config import Config, EnvConfig, RunConfig
+from ngu.config_reading import to_dict, with_overrides
+from ngu.errors import UserError
 from ngu.metrics import read_metrics
 from ngu.presets import PRESETS, preset
 from ngu.run_folder import RunFolder
 from ngu.variants import VARIANTS
+from ngu.worlds import WORLDS
 
 # Help
 
@@ -56,6 +58,17 @@ def test_the_help_of_train_explains_every_setting(
         assert name in text
 
 
+@pytest.mark.parametrize("command", ["train", "bench"])
+def test_the_help_names_the_short_forms(
+    command: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = help_text(capsys, monkeypatch, command)
+    assert "short on the command line: --game." in text
+    assert "(my_package:MyEnv-v0); short: --env." in text
+    if command == "train":
+        assert "--env ID is short for --env.id, of a Gymnasium environment; --game NAME for --env.game" in text
+
+
 def test_the_help_of_train_shows_the_defaults_of_the_preset(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -67,13 +80,23 @@ def test_the_help_of_train_shows_the_defaults_of_the_preset(
     assert default_size("disco-maze") == str(preset("disco-maze").env.maze_size)
 
 
-@pytest.mark.parametrize("command", ["resume", "eval", "record", "report", "doctor"])
+def test_the_help_of_resume_offers_only_what_can_change(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = help_text(capsys, monkeypatch, "resume")
+    offered = {field.name for field in dataclasses.fields(RunConfig) if f"--run.{field.name.replace('_', '-')}" in text}
+    assert offered == {field.name for field in dataclasses.fields(RunConfig)} - {"seed", "folder", "name", "runner"}
+    assert "CPU threads of PyTorch; 0 leaves its own choice. (default: 0)" in text
+
+
+@pytest.mark.parametrize("command", [command for command in COMMANDS if command != "train"])
 def test_every_command_has_help(
     command: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     text = help_text(capsys, monkeypatch, command)
     assert text.startswith(f"usage: ngu {command}")
     assert "default: None" not in text
+    assert "(default: )" not in text
 
 
 def test_help_and_mistakes_do_not_wait_for_pytorch() -> None:
@@ -100,13 +123,39 @@ def test_every_group_of_settings_is_a_group_of_options() -> None:
     assert {group: mine[group] for group in GROUPS} == {group: hints[group] for group in GROUPS}
 
 
-def test_every_setting_can_be_given_on_the_command_line() -> None:
-    wanted = dataclasses.replace(preset("disco-maze", "rnd-only"), preset="disco-maze-small", variant="ngu")
-    settings = {f"{group}.{name}": value for group in GROUPS for name, value in to_dict(getattr(wanted, group)).items()}
-    assert read_config(options(settings)) == wanted
+@pytest.mark.parametrize("name", WORLDS)
+def test_every_setting_can_be_given_on_the_command_line(name: str) -> None:
+    """All of those that the world has."""
+    world, other = WORLDS[name], preset("disco-maze", "rnd-only")
+    elsewhere = {f"env.{field}" for place in WORLDS.values() for field in place.settings if field not in world.settings}
+    settings = {
+        f"{group}.{field}": value for group in GROUPS for field, value in to_dict(getattr(other, group)).items()
+    }
+    settings = {field: value for field, value in settings.items() if field not in elsewhere} | {
+        "env.name": name,
+        "env.num_envs": 96,  # what presets have room for
+        "mixture.num_mixtures": 3,  # those that train sequences as another policy's need two
+    }
+    wanted = with_overrides(preset(world.preset), settings)
+    assert wanted != preset(world.preset)
+    assert read_config([world.preset, *options(settings)]) == wanted
     equals = [f"--{name}={value}" for name, value in settings.items() if not isinstance(value, bool | tuple)]
     flags = options({name: value for name, value in settings.items() if isinstance(value, bool | tuple)})
-    assert read_config([*flags, *equals]) == wanted
+    assert read_config([world.preset, *flags, *equals]) == wanted
+
+
+def test_the_worlds_are_those_of_the_config_and_share_out_its_settings() -> None:
+    assert set(WORLDS) == set(typing.get_args(typing.get_type_hints(EnvConfig)["name"]))
+    for name, world in WORLDS.items():
+        assert preset(world.preset).env.name == name
+    owned = {field for world in WORLDS.values() for field in world.settings}
+    assert owned | {"name", "num_envs", "groups"} == {field.name for field in dataclasses.fields(EnvConfig)}
+
+
+def test_a_setting_of_another_world_is_heard_where_the_world_is_chosen_by_its_setting() -> None:
+    config = read_config(["--env.name", "gym", "--env", "CartPole-v1", "--env.workers", "2"])
+    assert (config.env.name, config.env.id, config.env.workers) == ("gym", "CartPole-v1", 2)
+    assert read_config(["atari-cpu", "--game=breakout"]).env.game == "breakout"
 
 
 @pytest.mark.parametrize("suffix", [".json", ".toml"])
@@ -123,6 +172,38 @@ def test_every_setting_can_be_given_in_a_file(suffix: str, tmp_path: Path) -> No
     file = tmp_path / f"settings{suffix}"
     file.write_text(text)
     assert read_config(["--config", str(file)]) == wanted
+
+
+@pytest.mark.parametrize("place", ["", "config.json"], ids=["folder", "file"])
+def test_the_settings_of_a_run_can_be_taken_again(place: str, tmp_path: Path) -> None:
+    before = read_config(
+        ["gym", "--variant", "rnd-only", "--env", "CartPole-v1", "--run.name", "kg", "--run.folder", str(tmp_path)]
+    )
+    RunFolder.create(before).close()
+    given = ["--config", str(tmp_path / "kg" / place)]
+    again = dataclasses.replace(before, run=dataclasses.replace(before.run, name="", folder="runs"))
+    assert read_config(given) == again
+    assert read_config(["gym", "--variant", "rnd-only", *given]) == again
+    other = read_config([*given, "--seed", "7", "--run.name", "second"])
+    assert other == with_overrides(again, {"run.seed": 7, "run.name": "second"})
+    for argv, sentence in (
+        (["atari"], f"the preset of the run {tmp_path / 'kg' / place} is gym, not atari; leave the preset out to"),
+        (
+            ["--variant", "ngu"],
+            "is rnd-only, not ngu; leave the variant out to train with that run's settings, or leave",
+        ),
+        (["--env.maze-size", "7"], "--env.maze-size is for the Disco Maze, but this run plays a Gymnasium environment"),
+    ):
+        with pytest.raises(UserError, match=re.escape(sentence)):
+            read_config([*argv, *given])
+
+
+def test_the_settings_of_a_run_of_another_layout_are_not_guessed(tmp_path: Path) -> None:
+    RunFolder.create(with_overrides(Config(), {"run.name": "old", "run.folder": str(tmp_path)})).close()
+    file = tmp_path / "old" / "config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"schema": 99}))
+    with pytest.raises(UserError, match="has schema 99 and this ngu reads schema"):
+        read_config(["--config", str(file)])
 
 
 def test_the_later_source_counts(tmp_path: Path) -> None:

@@ -103,12 +103,29 @@ def test_a_run_that_goes_on_can_be_evaluated_less_often(tmp_path: Path) -> None:
     assert RunFolder.open(run).config.evaluation.period == 400
 
 
-def test_a_finished_run_stays_as_it_is(tmp_path: Path) -> None:
+def test_a_finished_run_stays_as_it_is(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(train_command(tmp_path, "run", run__steps=400)) == 0
     run = tmp_path / "run"
+    before = contents(run)
+    capsys.readouterr()
+    for argv in ([], ["--steps", "400"], ["--evaluation.period", "100"]):
+        assert main(["resume", str(run), *argv]) == 2
+        assert capsys.readouterr().err == (
+            "ngu: the run has 400 steps already and --steps counts all of them; give more than that to go on.\n"
+        )
+        assert contents(run) == before
+
+
+def test_a_run_that_was_stopped_before_its_last_evaluation_gets_it(tmp_path: Path) -> None:
+    assert main(train_command(tmp_path, "run", run__steps=400)) == 0
+    run = tmp_path / "run"
+    evaluations = [row for row in metrics_without_time(run) if "eval/explore/coverage@12" in row]
     before = contents(run / "checkpoints")
+    lines = (run / "metrics.jsonl").read_bytes().splitlines(keepends=True)
+    (run / "metrics.jsonl").write_bytes(b"".join(line for line in lines if b"eval/" not in line))
     (run / "report.html").unlink()
     assert main(["resume", str(run)]) == 0
+    assert metrics_without_time(run)[-1] == evaluations[-1]
     assert contents(run / "checkpoints") == before
     assert (run / "report.html").is_file()
 

@@ -61,6 +61,26 @@ def test_names_are_made_of_preset_variant_seed_and_time_and_never_clash(tmp_path
         folder.close()
 
 
+@pytest.mark.parametrize(
+    ("settings", "stem"),
+    [
+        ({"preset": "gym", "env.name": "gym", "env.id": "CartPole-v1"}, "gym-CartPole-v1-ngu-seed0-20"),
+        ({"preset": "gym", "env.name": "gym", "env.id": "my_grid:mine/KeyGrid-v0"}, "gym-KeyGrid-v0-ngu-seed0-20"),
+        ({"preset": "gym", "env.name": "gym", "env.id": "a:.. b\0\\" + "y" * 300}, f"gym-b-{'y' * 78}-ngu-seed0-20"),
+        ({"preset": "atari-cpu", "env.name": "atari", "env.game": "pong"}, "atari-cpu-pong-ngu-seed0-20"),
+        ({"preset": "atari", "env.name": "atari", "env.game": "Montezuma's Revenge"}, "atari-Montezuma-s-Revenge-ngu-"),
+        (
+            {"preset": "minigrid", "env.name": "minigrid", "env.level": "DoorKey-6x6"},
+            "minigrid-DoorKey-6x6-ngu-seed0-20",
+        ),
+    ],
+)
+def test_names_say_which_environment(settings: dict[str, object], stem: str, tmp_path: Path) -> None:
+    with RunFolder.create(config_in(tmp_path, **settings)) as folder:
+        assert folder.path.name.startswith(stem)
+        assert folder.path.parent == tmp_path
+
+
 def test_a_folder_with_something_in_it_is_refused_and_left_alone(tmp_path: Path) -> None:
     (tmp_path / "taken").mkdir()
     (tmp_path / "taken" / "thesis.tex").write_text("precious")

@@ -19,6 +19,7 @@ from ngu.policy import Policy, PolicyState
 from ngu.presets import preset
 from ngu.run_folder import RunFolder, is_taken
 from ngu.training import Training
+from ngu.worlds import check_world
 
 
 class NGU:
@@ -30,7 +31,7 @@ class NGU:
     Args:
         preset_or_config: a preset's name, such as "disco-maze-small", or a whole `Config`.
         variant: a variant of the preset, such as "random-projection".
-        overrides: fields to change, by dotted name: `{"env.maze_size": 7}` or `{"env.id": "CartPole-v1"}`.
+        overrides: fields to change, by dotted name: `{"env.maze_size": 7}`, or `{"env.id": "CartPole-v1"}` of `gym`.
     """
 
     def __init__(
@@ -48,6 +49,8 @@ class NGU:
         else:
             raise UserError("a variant changes a preset; give the preset's name, or the finished config without one.")
         self.config = with_overrides(base, overrides or {})
+        given = [name.replace("-", "_") for name in overrides or {}]
+        check_world(self.config, {name.removeprefix("env."): name for name in given if name.startswith("env.")})
         self._training = Training(self.config)
         self._closed = False
 
@@ -78,6 +81,8 @@ class NGU:
     def learn(self, steps: int | None = None, *, progress: bool = True) -> Self:
         """Trains for `steps` more agent steps (default: up to the config's run.steps). Nothing is written to disk."""
         self._check_open()
+        if steps is not None and steps < 1:
+            raise UserError(f"the agent cannot learn for {steps} steps; give 1 or more.")
         until = self.config.run.steps if steps is None else self.steps + steps
         self._training.run(until, show_progress=progress)
         return self

@@ -49,7 +49,7 @@ class EnvConfig:
     groups: int = 1
     """They are stepped in this many groups: the emulators of one work while actions for another are computed."""
     game: str = "montezuma_revenge"
-    """Atari: which of the 57 games."""
+    """Atari: which of the 57 games; short on the command line: --game."""
     backend: Literal["vector", "workers"] = "vector"
     """Atari: the emulator's own threads, or worker processes, which also read rooms and hand-crafted states."""
     noops: int = 30
@@ -57,7 +57,7 @@ class EnvConfig:
     max_frames: int = 108_000
     """Atari: an episode is cut (truncated) after this many frames."""
     id: str = ""
-    """Gymnasium: the environment's id, after its package if that registers it (my_package:MyEnv-v0)."""
+    """Gymnasium: the id, after its package if that registers it (my_package:MyEnv-v0); short: --env."""
     kwargs: JsonObject = JsonObject("{}")
     """Gymnasium: arguments for the environment's constructor, as a table or JSON: {"size": 5}."""
     threads: int = 0
@@ -117,6 +117,11 @@ class EnvConfig:
     def on_device(self) -> bool:
         """The environments are tensors on the agent's own device; others are processes and threads on the host."""
         return self.name in ("disco-maze", "deep-sea", "random-coin")
+
+    @property
+    def which(self) -> str:
+        """Which of its kind: the game, the level or the id; empty where there is but one."""
+        return {"atari": self.game, "minigrid": self.level, "gym": self.id}.get(self.name, "")
 
 
 @dataclass(frozen=True)
@@ -486,7 +491,7 @@ class RunConfig:
     folder: str = "runs"
     """Parent of the run's folder."""
     name: str = ""
-    """Name of the run's folder; empty for preset, variant, seed and time."""
+    """Name of the run's folder; empty for preset, game, level or id, variant, seed and time."""
     log_period: int = 10_000
     """Agent steps between lines of metrics."""
     checkpoint_period: int = 250_000

@@ -16,6 +16,7 @@ from typing import Any, Literal
 
 from ngu.config import Config, JsonObject
 from ngu.errors import UserError, unknown_name
+from ngu.worlds import check_world
 
 _MAX_FLOAT = sys.float_info.max
 
@@ -45,7 +46,12 @@ def with_overrides(config: Config, overrides: Mapping[str, Any]) -> Config:
 
 
 def read_config_file(path: Path, base: Config) -> Config:
-    """Reads a TOML or JSON file of overrides, nested by group."""
+    """Reads a TOML or JSON file of overrides, nested by group, or the settings of a run: its folder or `config.json`.
+
+    A run has a value for every setting, so nothing of `base` stays but the name and the folder of the run to come.
+    """
+    if (path / "config.json").is_file():
+        path = path / "config.json"
     try:
         text = path.read_text(encoding="utf-8")
     except OSError as error:
@@ -58,7 +64,23 @@ def read_config_file(path: Path, base: Config) -> Config:
         raise UserError(f"the config file {path} is not valid {path.suffix[1:].upper() or 'TOML'}: {error}.") from None
     if not isinstance(data, dict):
         raise UserError(f"the config file {path} must hold a table of settings.")
-    return from_dict(data, base)
+    if "schema" in data and path.name == "config.json":
+        from ngu.run_folder import RunFolder  # reads its configs with this module
+
+        run = RunFolder.open(path.parent).config
+        return dataclasses.replace(run, run=dataclasses.replace(run.run, name=base.run.name, folder=base.run.folder))
+    config = from_dict(data, base)
+    for label in ("preset", "variant"):
+        said = getattr(config, label)
+        if said != getattr(base, label):
+            option = said if label == "preset" else f"--variant {said}"
+            raise UserError(
+                f"the {label} {said} cannot be chosen in {path}; put it on the command line: `ngu train {option}`."
+            )
+    # A file may hold every setting there is, so only what it changes is looked at.
+    changed = [name for name, value in to_dict(config.env).items() if value != getattr(base.env, name)]
+    check_world(config, {name: f"env.{name} in {path}" for name in changed})
+    return config
 
 
 def _merge(base: Any, data: Mapping[str, Any], prefix: str) -> Any:

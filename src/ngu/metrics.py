@@ -193,6 +193,12 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
     return [row for _, row in _read_lines(path)]
 
 
+def last_evaluation(path: Path) -> int:
+    """The step of the last evaluation in a metrics file; -1 where there is none, or no file."""
+    rows = read_metrics(path) if path.is_file() else []
+    return max((row["step"] for row in rows if any(name.startswith("eval/") for name in row)), default=-1)
+
+
 def _read_lines(path: Path) -> list[tuple[bytes, dict[str, Any]]]:
     """Each line as it stands, without its end, and what it says."""
     try:

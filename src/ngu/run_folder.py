@@ -20,6 +20,7 @@ import fcntl
 import json
 import os
 import platform
+import re
 import shlex
 import subprocess
 import sys
@@ -56,8 +57,8 @@ class RunFolder:
     def create(cls, config: Config, **origin: str) -> Self:
         """Makes the folder `<run.folder>/<run.name>` with its `config.json`, and locks it for training.
 
-        Without `run.name` the name is made of preset, variant, seed and time. A folder with something in it is refused.
-        `origin` says what else is known of the run, such as its `machine`.
+        Without `run.name` the name is made of preset, game, level or id, variant, seed and time. A folder with
+        something in it is refused. `origin` says what else is known of the run, such as its `machine`.
         """
         parent = Path(config.run.folder).expanduser()
         try:
@@ -180,7 +181,8 @@ def _make_folder(parent: Path, config: Config) -> Path:
         path = parent / config.run.name
         path.mkdir(parents=True, exist_ok=True)
         return path
-    stem = f"{config.preset}-{config.variant}-seed{config.run.seed}-{time.strftime('%Y%m%d-%H%M%S')}"
+    parts = [config.preset, _in_file_names(config.env.which), config.variant, f"seed{config.run.seed}"]
+    stem = "-".join([*filter(None, parts), time.strftime("%Y%m%d-%H%M%S")])
     parent.mkdir(parents=True, exist_ok=True)
     path, attempt = parent / stem, 1
     while True:  # two runs may start in the same second
@@ -190,6 +192,12 @@ def _make_folder(parent: Path, config: Config) -> Path:
         except FileExistsError:
             attempt += 1
             path = parent / f"{stem}-{attempt}"
+
+
+def _in_file_names(name: str) -> str:
+    """The last part of an environment's name, `my_package:mine/MyEnv-v0`, without what file names cannot have."""
+    last = re.split(r"[:/]", name)[-1]
+    return re.sub(r"[^A-Za-z0-9_.]+", "-", last).strip("-.")[:80]
 
 
 def is_taken(path: Path) -> bool:

@@ -18,7 +18,9 @@ _PROG = "ngu report"
 class Report:
     """Writes one self-contained HTML page about one or more runs: curves, coverage or scores, novelty, settings."""
 
-    paths: Annotated[tyro.conf.Positional[tuple[Path, ...]], tyro.conf.arg(metavar="RUN [RUN ...]")]
+    paths: Annotated[
+        tyro.conf.Positional[tuple[Path, ...]], tyro.conf.arg(metavar="RUN [RUN ...]", help_behavior_hint="(required)")
+    ]
     """Folders of runs, CSV files of results, or folders of such files."""
     out: Annotated[Path | None, tyro.conf.arg(metavar="FILE.html", help_behavior_hint="")] = None
     """Where to write the page; report.html in the folder of a single run, else here, if not given."""

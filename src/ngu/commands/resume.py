@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
@@ -13,6 +13,7 @@ from ngu.commands.arguments import parse, take_apart
 from ngu.config import RunConfig
 from ngu.config_reading import to_dict, with_overrides
 from ngu.errors import UserError
+from ngu.metrics import last_evaluation
 from ngu.run_folder import RunFolder
 
 if TYPE_CHECKING:
@@ -32,6 +33,17 @@ class Evaluation:
 
 
 @dataclass(frozen=True)
+class Run(RunConfig):
+    """How long, where, and what is written down."""
+
+    # Neither in the help nor read, since they cannot change; known all the same, so that a sentence can say why.
+    runner: tyro.conf.Suppress[Literal["local", "ray"]] = RunConfig.runner
+    seed: tyro.conf.Suppress[int] = RunConfig.seed
+    folder: tyro.conf.Suppress[str] = RunConfig.folder
+    name: tyro.conf.Suppress[str] = RunConfig.name
+
+
+@dataclass(frozen=True)
 class Resume:
     """Goes on with a run from its newest checkpoint, as if it had not been stopped.
 
@@ -46,7 +58,7 @@ class Resume:
     steps: Annotated[int | None, tyro.conf.arg(metavar="INT", help_behavior_hint="")] = None
     """Agent steps in all, those before the stop included; short for --run.steps."""
     evaluation: Evaluation = dataclasses.field(default_factory=Evaluation)
-    run: RunConfig = dataclasses.field(default_factory=RunConfig)
+    run: Run = dataclasses.field(default_factory=Run)
 
 
 def main(argv: list[str]) -> int:
@@ -65,17 +77,18 @@ def go_on(argv: list[str]) -> Training:
 def _read(argv: list[str]) -> tuple[Path, dict[str, Any]]:
     """The run's folder and the settings that change."""
     line = take_apart(_PROG, Resume, argv)
+    fixed = {name: line.options.pop(f"run.{name}") for name in _FIXED if f"run.{name}" in line.options}
     if not line.positionals:  # only `--help` needs no folder
         parse(_PROG, Resume, line)
     path = Path(line.positionals[0])
     before = RunFolder.open(path).config.run
-    command = parse(_PROG, Resume, line, Resume(path, run=before))
+    command = parse(_PROG, Resume, line, Resume(path, run=Run(**to_dict(before))))
     wanted = to_dict(command.run)
     if command.steps is not None:
         wanted["steps"] = command.steps
     changed = {name: value for name, value in wanted.items() if value != getattr(before, name)}
-    for name in _FIXED:
-        if name in changed:
+    for name, values in fixed.items():
+        if values != [str(getattr(before, name))]:
             raise UserError(
                 f"run.{name} is chosen when a run starts and cannot change; start another with `ngu train`."
             )
@@ -99,9 +112,19 @@ def _restored(path: Path, overrides: dict[str, Any]) -> Training:
         return training
     folder = RunFolder.open(path)
     done = int(newest.name.rpartition("_")[2])
+    steps = overrides.get("run.steps", folder.config.run.steps)
     # The last acting step of a run may lead a little beyond its steps.
-    if overrides.get("run.steps", done) <= done - folder.config.env.num_envs:
+    if steps <= done - folder.config.env.num_envs or _is_finished(folder, steps):
         raise UserError(
             f"the run has {done:,} steps already and --steps counts all of them; give more than that to go on."
         )
     return Training.resume(path, overrides)
+
+
+def _is_finished(folder: RunFolder, steps: int) -> bool:
+    """Whether the run has had its steps and the evaluation behind them, and still has the checkpoint."""
+    from ngu.checkpoint import load_newest
+
+    if last_evaluation(folder.metrics_path) < steps:
+        return False
+    return load_newest(folder.checkpoints, without=("replay",)).step >= steps

@@ -29,9 +29,12 @@ from ngu.config_reading import from_dict, read_config_file, to_dict
 from ngu.errors import UserError, needs_extra
 from ngu.presets import PRESETS, preset
 from ngu.variants import VARIANTS
+from ngu.worlds import check_world
 
 _PROG = "ngu train"
 _DEFAULT_PRESET = next(iter(PRESETS))
+_SHORT = {"env": "env.id", "game": "env.game"}
+"""Short forms that are no fields of `Train`: `env` is the name of a group there."""
 
 
 @dataclass(frozen=True)
@@ -41,6 +44,8 @@ class Train:
     Settings come from the preset, the variant, the file and the command line; the later counts.
 
     The defaults below are those of the preset, variant and file on this command line.
+
+    --env ID is short for --env.id, of a Gymnasium environment; --game NAME for --env.game, of an Atari game.
 
     Ctrl-C stops with a checkpoint, and `ngu resume` goes on from there.
     """
@@ -53,7 +58,7 @@ class Train:
         str, tyro.conf.arg(metavar="NAME", help=f"Changes a few of the preset's settings: {', '.join(VARIANTS)}.")
     ] = "ngu"
     config: Annotated[Path | None, tyro.conf.arg(metavar="FILE", help_behavior_hint="")] = None
-    """A TOML or JSON file of settings, nested by group: `[env]`, then `maze_size = 9`."""
+    """A TOML or JSON file of settings, nested by group: `[env]`, then `maze_size = 9`; or a run's folder."""
     device: Annotated[str | None, tyro.conf.arg(metavar="DEVICE", help_behavior_hint="")] = None
     """Short for --run.device."""
     steps: Annotated[int | None, tyro.conf.arg(metavar="INT", help_behavior_hint="")] = None
@@ -119,13 +124,23 @@ def read_command(prog: str, kind: type[Command], argv: list[str]) -> tuple[Comma
         each = command.envs_per_actor or max(env["num_envs"] // (command.actors or env["groups"]), 1)
         env["groups"] = command.actors or env["groups"]
         env["num_envs"] = env["groups"] * each
-    return command, from_dict(settings, base)
+    config = from_dict(settings, base)
+    check_world(config, _given(line), f"write `{prog} {{preset}} {{told}} ...`")
+    return command, config
 
 
 def _spelt_out(token: str) -> str:
-    """`--env ID` and `--game NAME` are short for settings; the first is also the name of their group."""
+    """`--env ID` and `--game NAME` as the settings that they are short for."""
     option, equals, value = token.partition("=")
-    return {"--env": "--env.id", "--game": "--env.game"}.get(option, option) + equals + value
+    name = option.removeprefix("--")
+    return f"--{_SHORT[name]}{equals}{value}" if option.startswith("--") and name in _SHORT else token
+
+
+def _given(line: CommandLine) -> dict[str, str]:
+    """The settings of `env` on the command line, and their options in the shortest form."""
+    short = {option: name for name, option in _SHORT.items()}
+    options = [option for option in line.options if option.startswith("env.")]
+    return {option.removeprefix("env.").replace("-", "_"): f"--{short.get(option, option)}" for option in options}
 
 
 def _base(line: CommandLine) -> Config:
@@ -139,11 +154,11 @@ def _base(line: CommandLine) -> Config:
         return base
     path = Path(line.value("config", "")).expanduser()
     config = read_config_file(path, base)
-    for label in ("preset", "variant"):
-        said = getattr(config, label)
-        if said != getattr(base, label):
-            option = said if label == "preset" else f"--variant {said}"
+    for label, named in (("preset", bool(line.positionals)), ("variant", "variant" in line.options)):
+        said, asked = getattr(config, label), getattr(base, label)
+        if named and said != asked:
             raise UserError(
-                f"the {label} {said} cannot be chosen in {path}; put it on the command line: `ngu train {option}`."
+                f"the {label} of the run {path} is {said}, not {asked}; leave the {label} out to train with that run's "
+                f"settings, or leave --config out to train {asked}."
             )
     return config

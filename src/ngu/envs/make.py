@@ -63,17 +63,16 @@ def make_environment(config: Config, num_envs: int, device: torch.device, share:
         timeout=env.worker_timeout,
         max_restarts=env.max_restarts,
     )
-    name = {"atari": env.game, "minigrid": env.level}.get(env.name, env.id)
     if hand_crafted and not batch.spec.controllable_state:  # only an environment that was made can say
         batch.close()
         raise UserError(
-            f"the environment {name} has no hand-crafted controllable state; name the measurements that make it up in "
-            f"its attribute controllable_state, or {_OTHERWISE}."
+            f"the environment {env.which} has no hand-crafted controllable state; name the measurements that make it "
+            f"up in its attribute controllable_state, or {_OTHERWISE}."
         )
     if config.probe.enabled and not (batch.spec.probed_position or batch.spec.probed_room):
         batch.close()
         raise UserError(
-            f"there is nothing to probe f for: {name} does not say where the agent is; name measurements in its "
+            f"there is nothing to probe f for: {env.which} does not say where the agent is; name measurements in its "
             "attribute probed_position, or leave probe.enabled off."
         )
     return batch

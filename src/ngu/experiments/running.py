@@ -26,7 +26,7 @@ from ngu.envs.make import cores
 from ngu.errors import UserError
 from ngu.experiments.plan import Cell, options
 from ngu.experiments.watching import Watch
-from ngu.metrics import read_metrics
+from ngu.metrics import last_evaluation
 from ngu.run_folder import RunFolder
 
 _POLL = 0.1
@@ -38,6 +38,9 @@ _MAY_DIFFER = {
     "evaluation": {"period"},
 }
 """Settings in which a run may differ from its plan and still be the same experiment; None for a whole group."""
+
+_EMULATORS = {"atari": ("env.threads", "env.workers"), "minigrid": ("env.workers",)}
+"""Settings that share out the cores among emulators."""
 
 
 @dataclass
@@ -65,11 +68,7 @@ class ClusterShare:
 
 def is_finished(cell: Cell) -> bool:
     """Whether the run has had its steps and the evaluation behind them."""
-    folder = cell.path
-    if not (folder / "config.json").is_file() or not (folder / "metrics.jsonl").is_file():
-        return False
-    evaluated = [row["step"] for row in read_metrics(folder / "metrics.jsonl") if any("eval/" in name for name in row)]
-    return bool(evaluated) and evaluated[-1] >= cell.steps
+    return (cell.path / "config.json").is_file() and last_evaluation(cell.path / "metrics.jsonl") >= cell.steps
 
 
 def check_settings(cell: Cell) -> None:
@@ -106,7 +105,7 @@ def command_of(
             changes["evaluation.period"] = wanted.evaluation.period
         changes |= {"run.log_period": wanted.run.log_period, "run.steps": cell.steps}
         return ["resume", str(place or cell.path), *options(changes)]
-    emulators = {"env.threads": threads, "env.workers": threads} if cell.task.world in ("atari", "minigrid") else {}
+    emulators = dict.fromkeys(_EMULATORS.get(cell.task.world, ()), threads)
     if place is not None:
         changes["run.folder"] = str(place.parent)
     return [*cell.train, *options({**changes, **emulators}), *runner]

@@ -44,7 +44,6 @@ _TINY_NETWORKS: dict[str, Any] = {
     "network.hidden": (8,),
     "env.num_envs": 2,
     "env.groups": 1,
-    "env.noops": 1,
     "replay.capacity": 400,
     "replay.trace_length": 8,
     "replay.period": 8,
@@ -90,7 +89,7 @@ SCALES: Mapping[str, Scale] = {
         "seconds for each run, to see that everything works: tiny networks, and only a few of the runs",
         _LAPTOP,
         {
-            "atari": {**_TINY_NETWORKS, **_TINY_PICTURES},
+            "atari": {**_TINY_NETWORKS, **_TINY_PICTURES, "env.noops": 1},
             "disco-maze": {**_TINY_NETWORKS, **_TINY_MAZES},
             "deep-sea": _TINY_NETWORKS,
             "random-coin": _TINY_NETWORKS,
