@@ -278,7 +278,7 @@ def test_wrong_settings_are_refused_with_a_sentence(settings: dict[str, object],
 
 def test_a_missing_emulator_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ale_py", None)  # what Python keeps for a package that is not there
-    with pytest.raises(UserError, match=r"pip install 'ngu\[atari\]'"):
+    with pytest.raises(UserError, match=r"pip install -e '\.\[atari\]'"):
         AtariVector("pong", 1)
 
 

@@ -211,7 +211,9 @@ def by_hand(run: Path, game: gymnasium.Env[Any, Any], mixture: int, seed: int, s
         found["reward"].append(memory.intrinsic.item())
         assert memory.novelty.rnd is not None
         moments = memory.novelty.moments
-        found["alpha"].append(1 + ((memory.novelty.rnd.error(array) - moments.mean) / moments.deviation).item())
+        deviation = moments.deviation.item()  # 0 at the first error of all
+        over = memory.novelty.rnd.error(array).item() - moments.mean.item()
+        found["alpha"].append(1 + (over / deviation if deviation else 0.0))
         found["score"].append(info.get("score", total))
         found["screen"].append(game.render() if game.render_mode else None)
         found["room"].append(game.unwrapped.room if isinstance(game.unwrapped, AtariGame) else None)

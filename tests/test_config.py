@@ -175,7 +175,6 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"env.name": "gym", "env.kwargs": {"size": float("nan")}}, "give a JSON object"),
     ({"env.name": "gym", "env.kwargs": {"size": {1, 2}}}, "env.kwargs cannot be kept as JSON: .* set is not JSON"),
     ({"env.name": "gym", "env.kwargs": 5}, "env.kwargs is 5; give a table"),
-    ({"env.kwargs": {"size": 5}}, "env.kwargs are for Gymnasium environments, not for disco-maze"),
 ]
 
 

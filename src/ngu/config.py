@@ -108,10 +108,6 @@ class EnvConfig:
         )
         _require(self.maze_pool >= 1, f"env.maze_pool is {self.maze_pool}; set it to 1 or more.")
         object.__setattr__(self, "kwargs", _json_object("env.kwargs", self.kwargs))
-        _require(
-            self.name == "gym" or self.kwargs == "{}",
-            f"env.kwargs are for Gymnasium environments, not for {self.name}; set env.name to gym, or leave them out.",
-        )
 
     @property
     def on_device(self) -> bool:

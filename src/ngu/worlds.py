@@ -28,8 +28,13 @@ WORLDS: Mapping[str, World] = {
     "random-coin": World("the random-coin grid", "random-coin", ("coin_size", "coin_step_cap")),
     "minigrid": World("a MiniGrid level", "minigrid", ("level", *_IN_WORKERS)),
     "atari": World("an Atari game", "atari-cpu", ("game", "backend", "noops", "max_frames", "threads", *_IN_WORKERS)),
-    "gym": World("a Gymnasium environment", "gym", ("id", *_IN_WORKERS)),
+    "gym": World("a Gymnasium environment", "gym", ("id", "kwargs", *_IN_WORKERS)),
 }
+
+
+def foreign_settings(name: str) -> set[str]:
+    """The fields of `EnvConfig` that only other worlds than the one of this name use."""
+    return {field for world in WORLDS.values() for field in world.settings} - set(WORLDS[name].settings)
 
 
 def check_world(config: Config, given: Mapping[str, str], remedy: str = "take the preset {preset}") -> None:
@@ -37,10 +42,10 @@ def check_world(config: Config, given: Mapping[str, str], remedy: str = "take th
 
     `given` has what the user called each field, by its name; `remedy` says how another world's preset is chosen.
     """
-    here = WORLDS[config.env.name]
+    here, foreign = WORLDS[config.env.name], foreign_settings(config.env.name)
     for field, told in given.items():
-        users = [world for world in WORLDS.values() if field in world.settings]
-        if users and here not in users:
+        if field in foreign:
+            users = [world for world in WORLDS.values() if field in world.settings]
             raise UserError(
                 f"{told} is for {' or '.join(world.title for world in users)}, but this run plays {here.title} (preset "
                 f"{config.preset}); leave it out, or {remedy.format(preset=users[-1].preset, told=told)}."

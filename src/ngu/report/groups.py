@@ -12,8 +12,9 @@ import numpy as np
 from ngu.config import Config
 from ngu.config_reading import to_dict
 from ngu.report.results import Floats, Results
-from ngu.report.worlds import World, foreign_settings
+from ngu.report.worlds import World
 from ngu.variants import VARIANTS
+from ngu.worlds import foreign_settings
 
 VARIANT_LABELS = {name: variant.label for name, variant in VARIANTS.items()}
 """What the variants are, as the paper's figures call them."""
@@ -164,7 +165,7 @@ def _by_settings(runs: list[Results]) -> dict[tuple[str, ...], list[Results]]:
 
 def _learning_settings(config: Config) -> dict[str, Any]:
     """Every setting that can make an agent learn something else."""
-    left_out = _NOT_OF_LEARNING | foreign_settings(config.env)
+    left_out = _NOT_OF_LEARNING | {f"env.{name}" for name in foreign_settings(config.env.name)}
     return {
         name: value
         for name, value in flat_settings(config).items()

@@ -13,21 +13,7 @@ from ngu.presets import PRESETS, preset
 
 Kind = Literal["disco-maze", "atari", "gym"]
 
-_SETTINGS = {
-    "disco-maze": ("maze_size", "maze_step_cap", "maze_pool"),
-    "deep-sea": ("sea_size", "sea_seed"),
-    "random-coin": ("coin_size", "coin_step_cap"),
-    "minigrid": ("level",),
-    "atari": ("game", "backend", "noops", "max_frames"),
-    "gym": ("id",),
-}
-"""Settings of `env` that mean something to environments of one name alone."""
 _TIMES = "\N{NO-BREAK SPACE}x\N{NO-BREAK SPACE}"
-
-
-def foreign_settings(env: EnvConfig) -> set[str]:
-    """Dotted names of the settings that belong to environments of another name: nothing reads them."""
-    return {f"env.{setting}" for name, settings in _SETTINGS.items() if name != env.name for setting in settings}
 
 
 @dataclass(frozen=True)
