@@ -332,3 +332,17 @@ def test_record_an_episode(run: Path, tmp_path: Path, capsys: pytest.CaptureFixt
     assert main(["record", str(run), "--out", str(out), "--seed", "3", "--policy", "explore"]) == 0
     assert capsys.readouterr().out == f"{out}\n"
     assert out.read_bytes()[:3] == b"GIF"
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["deep-sea", "--mixture.num-mixtures", "1", "--mixture.cross-mixture-ratio", "0"],
+        ["atari-cpu", "--env.num-envs", "1024", "--replay.capacity", "400000"],
+    ],
+)
+def test_options_that_fit_together_are_taken_together(options: list[str]) -> None:
+    config = read_config(options)
+    for option, value in zip(options[1::2], options[2::2], strict=True):
+        group, field = option.removeprefix("--").replace("-", "_").split(".")
+        assert getattr(getattr(config, group), field) == float(value)

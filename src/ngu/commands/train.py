@@ -149,7 +149,14 @@ def _base(line: CommandLine) -> Config:
     # What some variants need on some presets has to be there when the two are put together.
     needed = {"env.num_envs": "env.num-envs", "mixture.num_mixtures": "mixture.num-mixtures"}
     given = {field: int(line.value(option, "0")) for field, option in needed.items() if option in line.options}
-    base = preset(name, line.value("variant", "ngu"), {field: value for field, value in given.items() if value > 0})
+    variant = line.value("variant", "ngu")
+    try:
+        base = preset(name, variant, {field: value for field, value in given.items() if value > 0})
+    except UserError as error:
+        try:  # further options may make them fit, and all are checked together later
+            base = preset(name, variant)
+        except UserError:
+            raise error from None
     if "config" not in line.options:
         return base
     path = Path(line.value("config", "")).expanduser()
