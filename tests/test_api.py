@@ -164,9 +164,7 @@ def test_settings_of_another_world_are_refused() -> None:
         ngu.UserError, match=r"env\.id is for a Gymnasium environment, but .*; .* take the preset gym\."
     ):
         ngu.NGU(overrides={"env.id": "CartPole-v1"})
-    with pytest.raises(
-        ngu.UserError, match=r"env\.kwargs is for a Gymnasium environment, but this run plays the"
-    ):
+    with pytest.raises(ngu.UserError, match=r"env\.kwargs is for a Gymnasium environment, but this run plays the"):
         ngu.NGU(overrides={"env.kwargs": {"size": 5}})
     with pytest.raises(ngu.UserError, match=r"env\.maze_size is for the Disco Maze, but this run plays a Gymnasium"):
         ngu.NGU("gym", overrides={"env.id": "CartPole-v1", "env.maze-size": 7})
