@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import ngu.config
 from ngu.commands.train import read_config
-from ngu.config import Config, LearnerConfig, NetworkConfig, NoveltyConfig, ReplayConfig
+from ngu.config import Config, EnvConfig, LearnerConfig, NetworkConfig, NoveltyConfig, ReplayConfig
 from ngu.config_reading import from_dict, read_config_file, to_dict, with_overrides
 from ngu.errors import UserError
 from ngu.presets import PRESETS, preset
@@ -311,3 +311,9 @@ def test_a_missing_file_and_a_folder_are_refused_in_one_sentence(tmp_path: Path)
     for path in (tmp_path / "nothing.toml", tmp_path):
         with pytest.raises(UserError, match="cannot read"):
             read_config_file(path, Config())
+
+
+def test_arguments_of_an_environment_may_be_a_dict_from_the_start() -> None:
+    assert EnvConfig(name="gym", kwargs={"b": 1, "a": [2]}).kwargs == '{"a": [2], "b": 1}'  # type: ignore[arg-type]
+    with pytest.raises(UserError, match=r"env\.kwargs is 5; give a JSON object"):
+        EnvConfig(name="gym", kwargs=5)  # type: ignore[arg-type]

@@ -6,6 +6,7 @@ import ast
 import functools
 import importlib.util
 import re
+import shlex
 import subprocess
 import sys
 import textwrap
@@ -19,9 +20,13 @@ import pytest
 from test_presets import ATARI_TABLE, COMMON_TABLE, DISCO_MAZE_TABLE
 
 from ngu import doctor
+from ngu.checkpoint import SCHEMA_VERSION
 from ngu.cli import COMMANDS
+from ngu.commands.arguments import take_apart
+from ngu.commands.train import Train, _spelt_out
 from ngu.config import Config
 from ngu.config_reading import read_config_file
+from ngu.errors import UserError
 from ngu.metrics import GLOSSARY
 from ngu.presets import PRESETS, preset
 
@@ -72,6 +77,25 @@ def names_in(path: Path) -> set[str]:
 
     collect(ast.parse(path.read_text(encoding="utf-8")).body, "")
     return names
+
+
+def test_options_in_the_pages_exist() -> None:
+    shown = 0
+    for page in (*DOCS.glob("*.md"), DOCS.parent / "README.md"):
+        for command in re.findall(r"(?m)^(?:\$ )?ngu train( [^#\n\\]*)", page.read_text()):
+            words = [_spelt_out(word) for word in shlex.split(command)]
+            try:
+                take_apart("ngu train", Train, words, positional="PRESET")
+            except UserError as error:
+                assert f"ngu: {error}\n" in page.read_text(), "unless it is what the page shows"
+            shown += 1
+    assert shown > 20
+
+
+def test_checkpoints_are_of_the_schema_that_the_page_says() -> None:
+    text = (DOCS / "checkpoints.md").read_text()
+    assert f'{{"schema": {SCHEMA_VERSION}, "step"' in text
+    assert f"and {SCHEMA_VERSION} in `meta.json`" in text
 
 
 def test_it_builds_strictly_and_needs_nothing_from_elsewhere(tmp_path: Path) -> None:

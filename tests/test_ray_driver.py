@@ -191,7 +191,7 @@ def test_an_interrupted_run_ends_with_a_checkpoint(sent: signal.Signals, tmp_pat
 def test_a_run_that_loses_its_cluster_ends_with_a_checkpoint_and_goes_on(tmp_path: Path) -> None:
     """Ray would end the process a minute after its head, with all that was learned since the last checkpoint."""
     run, log = tmp_path / "run", tmp_path / "log"
-    settings = {**SETTINGS, "run__checkpoint_period": 10**8, "ray__timeout": 10}
+    settings = {**SETTINGS, "run__checkpoint_period": 10**8, "ray__timeout": 20}
     command = train_command(tmp_path, "run", run__steps=10**8, **settings)
     with started(command, log) as process:
         wait_for(lambda: bool((run / "metrics.jsonl").exists() and read_metrics(run / "metrics.jsonl")), process, log)

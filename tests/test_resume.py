@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import subprocess
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,10 @@ from tiny_runs import (
 
 from ngu.checkpoint import load_newest
 from ngu.cli import main
+from ngu.commands.resume import _restored
+from ngu.config import Config
 from ngu.config_reading import with_overrides
+from ngu.errors import UserError
 from ngu.metrics import read_metrics
 from ngu.run_folder import RunFolder
 
@@ -114,6 +118,20 @@ def test_a_finished_run_stays_as_it_is(tmp_path: Path, capsys: pytest.CaptureFix
             "ngu: the run has 400 steps already and --steps counts all of them; give more than that to go on.\n"
         )
         assert contents(run) == before
+
+
+def test_what_the_last_chunk_of_an_actor_brought_is_not_too_much(
+    tmp_path: Path, tiny: Callable[..., Config], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run on a cluster ends up to a chunk beyond its steps, and may then still lack its last evaluation."""
+    monkeypatch.setattr("ngu.training.Training.resume", lambda _path, _overrides: "resumed")
+    settings = {"run__folder": str(tmp_path), "run__name": "run", "run__runner": "ray", "run__steps": 1000}
+    with RunFolder.create(tiny(**settings, env__num_envs=4, env__groups=2, ray__chunk_steps=40)) as folder:
+        (folder.checkpoints / "step_000000001079").mkdir(parents=True)
+    assert _restored(tmp_path / "run", {}) == "resumed"
+    (folder.checkpoints / "step_000000001080").mkdir()
+    with pytest.raises(UserError, match="the run has 1,080 steps already"):
+        _restored(tmp_path / "run", {})
 
 
 def test_a_run_that_was_stopped_before_its_last_evaluation_gets_it(tmp_path: Path) -> None:

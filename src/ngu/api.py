@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from contextlib import ExitStack
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any, Literal, Self
 import numpy as np
 import torch
 
-from ngu.checkpoint import found_in_place, load_newest, put_in_place, save_checkpoint
+from ngu.checkpoint import load_newest, put_in_place, recover, save_checkpoint
 from ngu.config import Config
 from ngu.config_reading import with_overrides
 from ngu.errors import UserError
@@ -149,13 +150,13 @@ class NGU:
         config = with_overrides(self.config, {"run.folder": str(target.parent), "run.name": target.name})
         without = () if config.run.checkpoint_replay else ("replay",)
         place = target.resolve()
-        temporary = place.with_name(f".writing-{place.name}")
+        temporary = place.with_name(f".writing-{place.name}-{os.getpid()}")
+        recover(place)
         with ExitStack() as stack:
             if is_taken(place):
                 if not overwrite:
                     raise UserError(f"{target} is there already; save to another path, or pass overwrite=True.")
                 stack.enter_context(RunFolder.open(place, lock=True))  # nothing but a run that nobody trains is removed
-            shutil.rmtree(temporary, ignore_errors=True)  # of a process that died while it saved
             stack.callback(shutil.rmtree, temporary, ignore_errors=True)
             beside = with_overrides(config, {"run.folder": str(place.parent), "run.name": temporary.name})
             folder = stack.enter_context(RunFolder.create(beside))
@@ -170,7 +171,9 @@ class NGU:
     @classmethod
     def load(cls, path: str | Path, *, device: str | None = None) -> Self:
         """Reads an agent from a folder that `save` or `ngu train` wrote; loading runs no code."""
-        folder = RunFolder.open(found_in_place(Path(path).expanduser()))
+        place = Path(path).expanduser()
+        recover(place)
+        folder = RunFolder.open(place)
         agent = cls(folder.config if device is None else with_overrides(folder.config, {"run.device": device}))
         agent._training.load(load_newest(folder.checkpoints).state)
         return agent

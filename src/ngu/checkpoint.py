@@ -228,15 +228,20 @@ def put_in_place(temporary: Path, final: Path) -> None:
     if final.exists():
         shutil.rmtree(replaced, ignore_errors=True)
         final.rename(replaced)
-    temporary.rename(final)
+    try:
+        temporary.rename(final)
+    except OSError:
+        recover(final)
+        raise
     sync_folder(final.parent)
     shutil.rmtree(replaced, ignore_errors=True)
 
 
-def found_in_place(final: Path) -> Path:
-    """The folder of this name or, where a process died between the two renames of `put_in_place`, the old one."""
+def recover(final: Path) -> None:
+    """Where `put_in_place` came no further than its first rename, takes that back; `final` may be anything else."""
     replaced = final.parent / f"{_REPLACED}{final.name}"
-    return replaced if replaced.is_dir() and not final.exists() else final
+    if replaced.is_dir() and not final.exists():
+        replaced.rename(final)
 
 
 def _meta_checksum(meta: Mapping[str, Any]) -> str:

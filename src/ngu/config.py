@@ -30,10 +30,10 @@ def _require(condition: bool, sentence: str) -> None:
 def _json_object(name: str, text: str) -> JsonObject:
     """The same object always as the same text."""
     try:
-        value = json.loads(text)
+        value = json.loads(text) if isinstance(text, str) else text
         if isinstance(value, dict):
             return JsonObject(json.dumps(value, sort_keys=True, allow_nan=False))
-    except (ValueError, RecursionError):
+    except (TypeError, ValueError, RecursionError):
         pass
     raise UserError(f'{name} is {text!r}; give a JSON object, such as {{"size": 5}}.')
 

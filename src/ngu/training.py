@@ -123,6 +123,7 @@ class Training:
             )
         check_shapes({name: own[name] for name in own if name in found}, found)
         self.runner.load_state_dict(state)
+        self._restarts_told = self.runner.restarts
 
     def run(self, until: int | None = None, *, show_progress: bool = True, handle_signals: bool = False) -> Outcome:
         """Trains until `until` agent steps in all (default: run.steps), or until asked to stop."""

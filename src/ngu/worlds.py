@@ -12,7 +12,7 @@ _IN_WORKERS = ("workers", "worker_timeout", "max_restarts")
 
 
 @dataclass(frozen=True)
-class World:
+class WorldSettings:
     """A kind of environment, `env.name`."""
 
     title: str
@@ -22,13 +22,15 @@ class World:
     """The fields of `EnvConfig` that it uses, besides those that all do."""
 
 
-WORLDS: Mapping[str, World] = {
-    "disco-maze": World("the Disco Maze", "disco-maze-small", ("maze_size", "maze_step_cap", "maze_pool")),
-    "deep-sea": World("Deep Sea", "deep-sea", ("sea_size", "sea_seed")),
-    "random-coin": World("the random-coin grid", "random-coin", ("coin_size", "coin_step_cap")),
-    "minigrid": World("a MiniGrid level", "minigrid", ("level", *_IN_WORKERS)),
-    "atari": World("an Atari game", "atari-cpu", ("game", "backend", "noops", "max_frames", "threads", *_IN_WORKERS)),
-    "gym": World("a Gymnasium environment", "gym", ("id", "kwargs", *_IN_WORKERS)),
+WORLDS: Mapping[str, WorldSettings] = {
+    "disco-maze": WorldSettings("the Disco Maze", "disco-maze-small", ("maze_size", "maze_step_cap", "maze_pool")),
+    "deep-sea": WorldSettings("Deep Sea", "deep-sea", ("sea_size", "sea_seed")),
+    "random-coin": WorldSettings("the random-coin grid", "random-coin", ("coin_size", "coin_step_cap")),
+    "minigrid": WorldSettings("a MiniGrid level", "minigrid", ("level", *_IN_WORKERS)),
+    "atari": WorldSettings(
+        "an Atari game", "atari-cpu", ("game", "backend", "noops", "max_frames", "threads", *_IN_WORKERS)
+    ),
+    "gym": WorldSettings("a Gymnasium environment", "gym", ("id", "kwargs", *_IN_WORKERS)),
 }
 
 

@@ -29,6 +29,9 @@ from ngu.runners.ray import RayRunner
 PAPERS_STEPS_PER_SECOND = 16_600
 """Agent steps of the paper's 256 actors in a second."""
 
+_MOST_PATIENCE = 20.0
+"""How many times as long as was asked for a measurement may take until there is an update to count."""
+
 
 @dataclass(frozen=True)
 class Pace:
@@ -128,7 +131,7 @@ def measure_cluster(
     say("intake")
     return ClusterBenchmark(
         preset=config.preset,
-        world=config.env.game if config.env.name == "atari" else config.env.id or config.env.name,
+        world=config.env.which or config.env.name,
         device=torch.cuda.get_device_name(device) if device.type == "cuda" else "the CPU",
         cores=os.cpu_count() or 1,
         envs_per_actor=each,
@@ -178,7 +181,9 @@ def _advance(runner: LocalRunner | RayRunner, seconds: float) -> tuple[int, int,
     """Steps, updates, and the time they took."""
     steps, updates, start = runner.steps, runner.learner.updates, time.perf_counter()
     # On a slow machine an update may take longer to come; a rate without one would say nothing.
-    while time.perf_counter() - start < seconds or runner.learner.updates == updates:
+    while (passed := time.perf_counter() - start) < seconds or (
+        runner.learner.updates == updates and passed < _MOST_PATIENCE * seconds
+    ):
         runner.advance()
     runner.settle()
     if runner.device.type == "cuda":

@@ -187,7 +187,7 @@ def measure_hosted(
     return HostedBenchmark(
         preset=config.preset,
         variant=config.variant,
-        environment=config.env.game if config.env.name == "atari" else config.env.id,
+        environment=config.env.which or config.env.name,
         device=device,
         precision=config.run.precision,
         cores=cores(),

@@ -113,8 +113,9 @@ def _restored(path: Path, overrides: dict[str, Any]) -> Training:
     folder = RunFolder.open(path)
     done = int(newest.name.rpartition("_")[2])
     steps = overrides.get("run.steps", folder.config.run.steps)
-    # The last acting step of a run may lead a little beyond its steps.
-    if steps <= done - folder.config.env.num_envs or _is_finished(folder, steps):
+    # The last acting step of a run, or with Ray the last chunk of an actor, may lead beyond its steps.
+    env, at_once = folder.config.env, folder.config.ray.chunk_steps if folder.config.run.runner == "ray" else 1
+    if steps <= done - max(env.num_envs, at_once * env.num_envs // env.groups) or _is_finished(folder, steps):
         raise UserError(
             f"the run has {done:,} steps already and --steps counts all of them; give more than that to go on."
         )

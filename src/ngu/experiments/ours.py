@@ -27,7 +27,7 @@ _AGENT = Arm("ngu", "NGU", "ngu")
 _REMARK = "Not of the paper."
 
 
-def _maze_ablation(name: str, title: str, shows: str, arms: tuple[Arm, ...]) -> Experiment:
+def maze_ablation(name: str, title: str, shows: str, arms: tuple[Arm, ...]) -> Experiment:
     return Experiment(
         name=name,
         kind="curves",
@@ -96,7 +96,7 @@ _LARGE_BETAS = (0.05, 0.3, 1.0)
 _PROBED_MAZE = tuple(_probed(arm) for arm in (LEARNED_STATES, RANDOM_PROJECTION))
 
 OURS: tuple[Experiment, ...] = (
-    _maze_ablation(
+    maze_ablation(
         "disco_maze_neighbours",
         "Disco Maze: 5, 10 and 30 nearest neighbours",
         "Whether the number of neighbours matters, as App. B.2 asks on Atari.",
@@ -106,13 +106,13 @@ OURS: tuple[Experiment, ...] = (
             _maze_arm("neighbours-30", "30 neighbours", {"novelty.neighbours": 30}),
         ),
     ),
-    _maze_ablation(
+    maze_ablation(
         "disco_maze_sizes",
         "Disco Maze: controllable states of size 16, 32 and 64",
         "Whether the size of controllable states matters, as App. B.1 asks on Atari.",
         tuple(_maze_arm(f"state-{size}", f"size {size}", {"novelty.embedding_size": size}) for size in (16, 32, 64)),
     ),
-    _maze_ablation(
+    maze_ablation(
         "disco_maze_epsilon",
         "Disco Maze: kernel epsilon 0.0001, 0.001, 0.01 and 0.1",
         "Whether the kernel's epsilon matters, of which the paper prints three values.",
@@ -121,7 +121,7 @@ OURS: tuple[Experiment, ...] = (
             for value in (1e-4, 1e-3, 1e-2, 1e-1)
         ),
     ),
-    _maze_ablation(
+    maze_ablation(
         "disco_maze_policies",
         "Disco Maze: N = 1, 2 and 8 policies",
         "What a family costs its most exploratory policy where there is nothing to exploit.",

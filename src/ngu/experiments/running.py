@@ -28,6 +28,7 @@ from ngu.experiments.plan import Cell, options
 from ngu.experiments.watching import Watch
 from ngu.metrics import last_evaluation
 from ngu.run_folder import RunFolder
+from ngu.worlds import foreign_settings
 
 _POLL = 0.1
 """Seconds between looks at the processes."""
@@ -39,8 +40,8 @@ _MAY_DIFFER = {
 }
 """Settings in which a run may differ from its plan and still be the same experiment; None for a whole group."""
 
-_EMULATORS = {"atari": ("env.threads", "env.workers"), "minigrid": ("env.workers",)}
-"""Settings that share out the cores among emulators."""
+_EMULATORS = ("threads", "workers")
+"""Settings of `env` that share out the cores among emulators."""
 
 
 @dataclass
@@ -105,7 +106,8 @@ def command_of(
             changes["evaluation.period"] = wanted.evaluation.period
         changes |= {"run.log_period": wanted.run.log_period, "run.steps": cell.steps}
         return ["resume", str(place or cell.path), *options(changes)]
-    emulators = dict.fromkeys(_EMULATORS.get(cell.task.world, ()), threads)
+    foreign = foreign_settings(cell.task.world)
+    emulators = {f"env.{name}": threads for name in _EMULATORS if name not in foreign}
     if place is not None:
         changes["run.folder"] = str(place.parent)
     return [*cell.train, *options({**changes, **emulators}), *runner]
