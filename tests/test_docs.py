@@ -80,15 +80,16 @@ def names_in(path: Path) -> set[str]:
 
 
 def test_options_in_the_pages_exist() -> None:
-    shown = 0
+    shown, unknown = 0, []
     for page in (*DOCS.glob("*.md"), DOCS.parent / "README.md"):
         for command in re.findall(r"(?m)^(?:\$ )?ngu train( [^#\n\\]*)", page.read_text()):
             words = [_spelt_out(word) for word in shlex.split(command)]
             try:
                 take_apart("ngu train", Train, words, positional="PRESET")
-            except UserError as error:
-                assert f"ngu: {error}\n" in page.read_text(), "unless it is what the page shows"
+            except UserError as error:  # it may be what the page shows
+                unknown += [command] * (f"ngu: {error}\n" not in page.read_text())
             shown += 1
+    assert unknown == []
     assert shown > 20
 
 
