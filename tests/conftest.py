@@ -18,7 +18,6 @@ torch.set_num_threads(1)
 
 # Ray's workers give way to everything else; beside other tests on two cores they would get no time for many seconds.
 os.environ.setdefault("RAY_worker_niceness", "0")
-os.environ.setdefault("RAY_gcs_server_port_wait_time_s", "300")
 # How long Ray waits for news of why a process cannot be reached before it says just that.
 os.environ.setdefault("RAY_timeout_ms_task_wait_for_death_info", "60000")
 
