@@ -49,14 +49,6 @@ def advance_until(runner: RayRunner, done: Callable[[], bool], seconds: float = 
         runner.advance()
 
 
-def build_actors(runner: RayRunner, seconds: float = 300.0) -> None:
-    """Waits until all actors can work; nothing is asked of them yet, so none runs ahead of another."""
-    fleet, deadline = runner._fleet(), time.monotonic() + seconds
-    while fleet.alive < len(fleet.members):
-        assert time.monotonic() < deadline, runner.status()
-        fleet.next_answer(0.5)
-
-
 def make_cluster(**head: Any) -> Cluster:
     """A cluster with a head; see `add_node`."""
     cluster = Cluster()

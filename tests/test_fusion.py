@@ -34,7 +34,6 @@ def _coin(*shape: int) -> Tensor:
 def _cases() -> list[tuple[str, Callable[..., Any], tuple[Any, ...]]]:
     kernel = Kernel(neighbours=K, epsilon=1e-2, cluster_distance=8e-3, pseudo_count=1e-3, max_similarity=8.0)
     distance = torch.where(_coin(E, K), _uniform(E, K), torch.inf)
-    snapshot = torch.tensor([0, 1, 0, 1, 1, 0])
     image = (_uniform(B, 3, 6, 6) * 255).to(torch.uint8)
     weight = torch.tensor(7.0, dtype=torch.float64)
     action = torch.arange(T * B).view(T, B) % A
@@ -64,8 +63,8 @@ def _cases() -> list[tuple[str, Callable[..., Any], tuple[Any, ...]]]:
         ("modulator", modulator, (_uniform(E), _uniform(1)[0], torch.tensor(0.5))),
         ("merge_moments", merge_moments, (weight, _uniform(3), _uniform(3), _uniform(E, 3), _coin(E), 0.9)),
         ("nearest", nearest_squared_distances, (_uniform(E, D), _uniform(E, M, D), torch.arange(E), K)),
-        ("episodic_reward", episodic_reward, (distance, _uniform(E), kernel)),
-        ("averaged", _averaged, (_uniform(2), _uniform(2), distance, snapshot, 0.9)),
+        ("episodic_reward", episodic_reward, (distance, _uniform(1)[0], kernel)),
+        ("averaged", _averaged, (_uniform(1)[0], _uniform(1)[0], distance, 0.9)),
         (
             "advance_streams",
             advance_streams,

@@ -34,7 +34,7 @@ def test_mountain_car_is_solved_by_curiosity() -> None:
         training.close()
         torch.set_num_threads(threads)
     returns = {row["step"]: row["env/return"] for row in training.history if "env/return" in row}
-    early = [value for step, value in returns.items() if step <= 10_000]
+    early = [value for step, value in returns.items() if step <= 5_000]
     assert early
     assert max(early) == -200.0
     # A mean of -195 over ten or more episodes: several have reached the goal.

@@ -210,7 +210,7 @@ def test_tensorboard_shows_the_same_past_as_the_lines(folder: RunFolder) -> None
 
 @pytest.mark.skipif(find_spec("wandb") is not None, reason="W&B is installed, so it cannot be missing")
 def test_missing_wandb_is_said_before_anything_is_touched(folder: RunFolder) -> None:
-    with pytest.raises(UserError, match=r"pip install ngu\[wandb\]"):
+    with pytest.raises(UserError, match=r"pip install -e '\.\[wandb\]'"):
         MetricsWriter(folder, wandb=True)
     assert not folder.metrics_path.exists()
     assert not folder.tensorboard.exists()
