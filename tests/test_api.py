@@ -16,6 +16,7 @@ import torch
 from tiny_runs import checkpoint_steps, contents
 
 import ngu
+from ngu.checkpoint import put_in_place
 from ngu.envs.workers import WorkerEnvironments
 from ngu.run_folder import RunFolder
 
@@ -107,7 +108,20 @@ def test_saving_over_an_agent_has_to_be_asked_for_and_leaves_one_whole(tmp_path:
     path.rename(tmp_path / ".replaced-saved")  # where a process dies between the two renames
     with ngu.NGU.load(path) as again:
         assert again.steps == 80
-        again.save(path)
+        path.rename(tmp_path / ".replaced-saved")
+        with pytest.raises(ngu.UserError, match="saved is there already"):
+            again.save(path)
+    assert [entry.name for entry in tmp_path.iterdir()] == ["saved"]
+    assert checkpoint_steps(path) == [80]
+
+
+def test_what_was_to_be_replaced_is_put_back_if_its_successor_is_gone(tmp_path: Path) -> None:
+    old = tmp_path / "saved"
+    old.mkdir()
+    (old / "content").write_text("old")
+    with pytest.raises(FileNotFoundError):
+        put_in_place(tmp_path / ".writing-saved", old)
+    assert (old / "content").read_text() == "old"
     assert [entry.name for entry in tmp_path.iterdir()] == ["saved"]
 
 
