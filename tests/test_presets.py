@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 
+from ngu.api import NGU
 from ngu.config import Config
 from ngu.envs.protocol import EnvironmentSpec
 from ngu.errors import UserError
@@ -287,3 +288,13 @@ def test_deep_sea_is_evaluated_to_its_floor(size: int) -> None:
     """A dive that is cut before it cannot find the treasure."""
     config = preset("deep-sea", overrides={"env.sea_size": size})
     assert config.evaluation.max_steps >= size
+
+
+@pytest.mark.parametrize("name", ["disco-maze-small", "deep-sea", "random-coin"])
+def test_small_networks_are_trained_on_one_thread_whatever_the_machine_has(name: str) -> None:
+    try:
+        torch.set_num_threads(2)
+        with NGU(preset(name)):
+            assert torch.get_num_threads() == 1
+    finally:
+        torch.set_num_threads(1)  # as conftest has it

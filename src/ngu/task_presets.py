@@ -36,6 +36,7 @@ _SMALL: Mapping[str, Any] = {
     "evaluation.marks": (),
     "run.device": "cpu",
     "run.precision": "fp32",
+    "run.threads": 1,  # as for the small maze
 }
 
 # The diver falls all the time, so that within an episode every cell is new: what tells paths apart is alpha. It may
