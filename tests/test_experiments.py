@@ -396,3 +396,14 @@ def test_a_curve_has_the_mean_over_seeds_where_all_have_values(tmp_path: Path) -
     assert figure is not None
     assert [axes.get_title(loc="left") for axes in figure.axes] == ["Pitfall!: score in evaluation"]
     assert draw(entry, read_collected(entry, tmp_path / "none"), LIGHT) is None
+
+
+def test_a_preset_that_wants_one_thread_gets_one_and_others_all(tmp_path: Path) -> None:
+    (maze, *_) = plan_of("fig_disco_maze", "laptop", tmp_path).cells()
+    assert read_config(command_of(maze, "cpu", 2)[1:]).run.threads == 1
+    (level, *_) = plan_of("minigrid", "laptop", tmp_path).cells()
+    config = read_config(command_of(level, "cpu", 2)[1:])
+    assert (config.run.threads, config.env.workers) == (1, 2)
+    (game, *_) = plan_of("pong_family", "laptop", tmp_path).cells()
+    config = read_config(command_of(game, "cpu", 2)[1:])
+    assert (config.run.threads, config.env.threads) == (2, 2)

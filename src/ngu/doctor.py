@@ -88,17 +88,18 @@ def examine() -> Iterator[Finding]:
 def _examine_devices() -> Iterator[Finding]:
     import torch
 
-    from ngu.machine import free_memory, human_bytes, resolve_device
+    from ngu.machine import free_memory, human_bytes, processor_name, resolve_device
 
     yield Finding("CUDA", _cuda())
     cudnn = torch.backends.cudnn.version() if torch.cuda.is_available() else None  # type: ignore[no-untyped-call]
     yield Finding("cuDNN", str(cudnn) if cudnn else "not used")
     yield Finding("Triton", _triton())
     device = resolve_device("auto")
-    kind = torch.cuda.get_device_name(device) if device.type == "cuda" else f"{torch.get_num_threads()} threads"
+    kind = processor_name(device).removeprefix("CPU, ")
     free = free_memory(device)
     yield Finding(
-        "device", f"{device} ({kind}), {human_bytes(free)} of memory free; this is what `--device auto` takes"
+        "device",
+        f"{device} ({kind}), {human_bytes(free)} of memory free; this is what `--device auto` takes",
     )
     host = free_memory(torch.device("cpu"))
     if device.type != "cpu":

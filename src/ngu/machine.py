@@ -39,6 +39,14 @@ def machine_name(device: torch.device) -> str:
     return f"{kind}, {count} core{'s' if count > 1 else ''}"
 
 
+def processor_name(device: torch.device) -> str:
+    """What PyTorch computes on: `NVIDIA H200`, or `CPU, 1 thread`."""
+    if device.type == "cuda":
+        return torch.cuda.get_device_name(device)
+    threads = torch.get_num_threads()
+    return f"CPU, {threads} thread{'s' if threads > 1 else ''}"
+
+
 def free_memory(device: torch.device) -> int:
     """Bytes that can still be allocated on the device."""
     if device.type == "cuda":

@@ -17,7 +17,7 @@ from ngu.benchmarks.timing import local_runner, milliseconds, wait
 from ngu.config import Config
 from ngu.envs.make import make_environment
 from ngu.graphs import Graphed
-from ngu.machine import resolve_device
+from ngu.machine import processor_name, resolve_device
 from ngu.novelty.nearest import search_nearest
 from ngu.randomness import seed_of
 from ngu.training import Training
@@ -105,9 +105,7 @@ def measure(config: Config, seconds: float = 10.0) -> Benchmark:
     environment, bare = _bare_environment(config, device)
     rate = steps / wall
     return Benchmark(
-        device=torch.cuda.get_device_name(device)
-        if device.type == "cuda"
-        else f"CPU, {torch.get_num_threads()} threads",
+        device=processor_name(device),
         preset=config.preset,
         variant=config.variant,
         precision=config.run.precision,

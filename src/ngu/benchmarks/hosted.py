@@ -33,7 +33,7 @@ from ngu.config_reading import with_overrides
 from ngu.envs.atari_game import FRAME_SKIP
 from ngu.envs.make import cores, in_emulator_threads
 from ngu.errors import UserError
-from ngu.machine import resident_memory
+from ngu.machine import processor_name, resident_memory
 
 USUAL_RATIOS = (0.0, 1.5, 8.0, 16.0)
 """Trained steps for each collected step: none, the paper's, and what a GPU has time for."""
@@ -180,7 +180,7 @@ def measure_hosted(
             grown = measure_growth(used, emulators.groups[0].spec, agent.agent.learner, fill, alone)
         # At the very end: what has been profiled once may stay slower.
         counts = {name: kernels(call, agent.device) for name, call in agent.parts().items()}
-        device = _device_name(agent.device)
+        device = processor_name(agent.device)
     finally:
         agent.close()
     frames = FRAME_SKIP if config.env.name == "atari" else None
@@ -290,9 +290,3 @@ def _emulator_threads(config: Config) -> int:
     env = config.env
     number = (env.threads or cores()) if in_emulator_threads(config) else max((env.workers or cores()) // env.groups, 1)
     return min(number, env.num_envs // env.groups)
-
-
-def _device_name(device: torch.device) -> str:
-    if device.type == "cuda":
-        return torch.cuda.get_device_name(device)
-    return f"CPU, {torch.get_num_threads()} thread{'s' if torch.get_num_threads() > 1 else ''}"

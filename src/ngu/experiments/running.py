@@ -98,7 +98,9 @@ def command_of(
     `place` is the run's folder for whoever gives the command, where that is not the cell's.
     """
     threads = min(cell.settings.get("run.threads", threads), threads)
-    changes: dict[str, object] = {"run.threads": threads, **({"run.device": device} if device else {})}
+    # A preset may want fewer for its networks than there are cores, but its emulators take what there is.
+    for_networks = min(cell.config().run.threads or threads, threads)
+    changes: dict[str, object] = {"run.threads": for_networks, **({"run.device": device} if device else {})}
     if (cell.path / "config.json").is_file():
         wanted, found = cell.config(), RunFolder.open(cell.path).config
         # A run that is taken further is looked at as seldom as one of that length from the start.
