@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import pickle
 from collections.abc import Callable
 
@@ -15,7 +16,7 @@ from hypothesis import strategies as st
 from ngu.config import NoveltyConfig
 from ngu.envs.protocol import EnvironmentSpec
 from ngu.networks import folded, scaled_observation
-from ngu.novelty.embedding import Embedding, InverseDynamics, inverse_dynamics_loss
+from ngu.novelty.embedding import Embedding, InverseDynamics, dimensions_in_use, inverse_dynamics_loss
 from ngu.novelty.snapshots import EmbeddingSnapshots
 
 CPU = torch.device("cpu")
@@ -41,12 +42,45 @@ def test_f_is_convolutions_then_one_relu_layer() -> None:
     assert torch.allclose(f(observation), torch.relu(f.out(flat)), atol=1e-6)
 
 
+def test_f_may_do_without_its_last_relu() -> None:
+    f = Embedding(IMAGES, dataclasses.replace(SMALL, embedding_relu=False))
+    observation = torch.randint(0, 256, (5, 3, 7, 7), dtype=torch.uint8)
+    assert torch.allclose(f(observation), f.out(f.torso(observation.float() / 255)), atol=1e-6)
+    assert (f(observation) < 0).any()
+
+
 def test_h_sees_both_states_through_the_same_f_in_order() -> None:
     model = InverseDynamics(POINTS, SMALL)
     before, after = torch.randn(7, 2), torch.randn(7, 2)
     expected = model.classifier(torch.cat([model.embedding(before), model.embedding(after)], 1))
-    assert torch.allclose(model(before, after), expected, atol=1e-6)
-    assert not torch.allclose(model(after, before), expected, atol=1e-3)
+    logits, state = model(before, after)
+    assert torch.allclose(logits, expected, atol=1e-6)
+    assert torch.equal(state, model.embedding(torch.cat([before, after]))[:7])
+    assert not torch.allclose(model(after, before)[0], expected, atol=1e-3)
+
+
+@given(st.integers(0, 2**31), st.integers(1, 20), st.integers(1, 6), st.floats(1e-6, 1e6))
+def test_dimensions_in_use_are_the_participation_ratio_of_the_spectrum(
+    seed: int, rows: int, size: int, unit: float
+) -> None:
+    random = np.random.default_rng(seed)
+    state = unit * (random.normal(size=(rows, size)) * random.random(size) + random.normal(size=size))
+    valid = random.random(rows) < 0.7
+    kept = state[valid]
+    spread = np.linalg.svd(kept - kept.mean(0), compute_uv=False) ** 2 if len(kept) else np.zeros(1)
+    expected = spread.sum() ** 2 / (spread**2).sum() if len(kept) > 1 else 0.0
+    # Padding may hold anything.
+    shown = torch.from_numpy(np.where(valid[:, None], state, np.nan))
+    assert dimensions_in_use(shown, torch.from_numpy(valid)).item() == pytest.approx(expected, rel=1e-6, abs=1e-6)
+
+
+def test_dimensions_of_states_that_hardly_differ_or_not_at_all() -> None:
+    valid = torch.ones(4, dtype=torch.bool)
+    square = torch.tensor([[0.0, 0.0], [1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
+    assert dimensions_in_use(square, valid).item() == pytest.approx(2.0)
+    assert dimensions_in_use(1e-15 * square, valid).item() == pytest.approx(2.0)
+    assert dimensions_in_use(square[:, :1].expand(4, 2) + 3, valid).item() == pytest.approx(1.0)
+    assert dimensions_in_use(torch.full((4, 2), 3.0), valid).item() == 0.0
 
 
 @given(st.integers(0, 2**31), st.integers(1, 20), st.integers(2, 5))
@@ -214,13 +248,14 @@ GAME_F = NoveltyConfig(filters=(32, 64, 64), kernels=(8, 4, 3), strides=(4, 2, 1
     [
         (IMAGES, SMALL, (3, 7, 7)),
         (GAME, GAME_F, (1, 84, 84)),
+        (GAME, dataclasses.replace(GAME_F, embedding_relu=False), (1, 84, 84)),
         (
             EnvironmentSpec((4, 12, 8), torch.uint8, 2),
             NoveltyConfig(filters=(5,), kernels=(4,), strides=(2,)),
             (4, 12, 8),
         ),
     ],
-    ids=["two convolutions", "Atari", "not square"],
+    ids=["two convolutions", "Atari", "Atari without a last ReLU", "not square"],
 )
 def test_weights_for_each_environment_give_the_same(
     spec: EnvironmentSpec, config: NoveltyConfig, shape: tuple[int, ...], folded_input: bool

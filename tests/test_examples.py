@@ -35,12 +35,26 @@ def test_every_example_is_tested() -> None:
     names = {
         "custom_config",
         "disco_maze",
+        "does_f_learn",
         "goal_mountain_car",
         "intrinsic_reward_with_ppo",
         "look_into_a_maze_agent",
         "what_tours_earn",
     }
     assert {path.stem for path in EXAMPLES.glob("*.py")} == names
+
+
+def test_does_f_learn(capsys: pytest.CaptureFixture[str]) -> None:
+    example = load("does_f_learn")
+    arguments = ["--game", "pong", "--updates", "4", "--steps", "640", "--print-period", "2", "--batch-size", "32"]
+    results = example.main(tyro.cli(example.Settings, args=arguments))
+    printed = capsys.readouterr().out.splitlines()
+    assert [line.split(":")[0] for line in printed] == [
+        "relu, 2 updates", "relu, 4 updates", "linear, 2 updates", "linear, 4 updates"
+    ]  # fmt: skip
+    assert printed[-1].endswith("numbers in use 32")
+    # Linear states lose none of the directions that a ReLU cuts off.
+    assert 0 <= results["relu"]["inverse/dimensions"] < results["linear"]["inverse/dimensions"] <= 32
 
 
 def test_disco_maze(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -178,6 +178,8 @@ class NoveltyConfig:
     """Train the embedding f by inverse dynamics, leave it a random projection, or take what environments measure."""
     embedding_size: int = 32
     """p, the length of f's controllable states; a hand-crafted one has its own."""
+    embedding_relu: bool = True
+    """A ReLU after f's last layer, as in the paper's figure. Its units may die where pictures hardly change."""
     embedding_hidden: int = 128
     """Width of the hidden layer of the action classifier h."""
     embedding_snapshots: int = 2

@@ -61,6 +61,7 @@ GLOSSARY: dict[str, str] = {
     "loss/rnd": "Mean squared error of RND's predictor against its target, summed over the batch.",
     "inverse/accuracy": "Share of actions that the inverse-dynamics model predicts rightly; compare inverse/majority.",
     "inverse/majority": "Share of the commonest action among those predicted: the accuracy of always guessing it.",
+    "inverse/dimensions": "In how many directions f's states differ: the participation ratio of their covariance.",
     "learner/grad_norm": "Norm of the Q-network's gradient before it is clipped.",
     "learner/q_mean": "Value of the actions taken by the online network, mean over the trained steps.",
     "learner/td_error": "Absolute difference between Retrace target and value, mean over the trained steps.",

@@ -21,6 +21,7 @@ class Embedding(nn.Module):
         super().__init__()
         self.torso = Torso(spec, config.filters, config.kernels, config.strides, config.hidden)
         self.out = nn.Linear(self.torso.size, config.embedding_size)
+        self.relu = config.embedding_relu
 
     def forward(self, observation: Tensor) -> Tensor:
         """[B, *observation_shape] to [B, p] float32.
@@ -29,7 +30,8 @@ class Embedding(nn.Module):
         """
         features = self.torso(scaled_observation(observation, self.torso.fold))
         with torch.autocast(features.device.type, enabled=False):
-            return torch.relu(self.out(features.float()))
+            state: Tensor = self.out(features.float())
+            return torch.relu(state) if self.relu else state
 
     def store_in(self, dtype: torch.dtype) -> None:
         """Keeps the weights in the type that they are used in, for a copy that is not trained."""
@@ -48,13 +50,13 @@ class InverseDynamics(nn.Module):
             nn.Linear(config.embedding_hidden, spec.num_actions),
         )
 
-    def forward(self, observation: Tensor, next_observation: Tensor) -> Tensor:
-        """Two times [B, *observation_shape] to logits [B, A] float32."""
+    def forward(self, observation: Tensor, next_observation: Tensor) -> tuple[Tensor, Tensor]:
+        """Two times [B, *observation_shape] to logits [B, A] and the first one's states [B, p], float32."""
         states = self.embedding(torch.cat([observation, next_observation]))
         pair = torch.cat(states.chunk(2), -1)
         with torch.autocast(pair.device.type, enabled=False):
             logits: Tensor = self.classifier(pair)
-        return logits
+        return logits, states[: len(observation)]
 
 
 def inverse_dynamics_loss(logits: Tensor, action: Tensor, valid: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
@@ -74,3 +76,21 @@ def inverse_dynamics_loss(logits: Tensor, action: Tensor, valid: Tensor) -> tupl
     actions = torch.arange(logits.shape[-1], device=action.device)
     majority = ((safe_action.unsqueeze(-1) == actions) & valid.unsqueeze(-1)).sum(0).max() / count
     return loss, {"inverse/accuracy": right, "inverse/majority": majority}
+
+
+@torch.no_grad()
+def dimensions_in_use(state: Tensor, valid: Tensor) -> Tensor:
+    """In how many directions valid states [B, p] differ: 1 on a line, p where all spread alike, 0 if they are equal.
+
+    It is (tr C)^2 / tr C^2 of their covariance C, the participation ratio. A constant in f is no difference.
+    """
+    with torch.autocast(state.device.type, enabled=False):
+        kept = valid.unsqueeze(-1)
+        count = valid.sum().clamp_min(1)
+        mean = torch.where(kept, state, 0.0).sum(0) / count
+        centred = torch.where(kept, state - mean, 0.0)
+        # In units of the spread, since squares of squares of small states are zero.
+        centred = centred / centred.square().sum().sqrt().clamp_min(torch.finfo(state.dtype).tiny)
+        covariance = centred.T @ centred
+        trace, square = covariance.diagonal().sum(), covariance.square().sum()
+        return torch.where(square > 0, trace.square() / torch.where(square > 0, square, 1.0), 0.0)

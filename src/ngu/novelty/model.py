@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from ngu.config import LearnerConfig, NoveltyConfig, Precision
 from ngu.envs.protocol import EnvironmentSpec
-from ngu.novelty.embedding import InverseDynamics, inverse_dynamics_loss
+from ngu.novelty.embedding import InverseDynamics, dimensions_in_use, inverse_dynamics_loss
 from ngu.novelty.lifelong import RandomNetworkDistillation
 from ngu.optimiser import GuardedAdam
 from ngu.precision import autocast
@@ -66,8 +66,8 @@ class NoveltyTrainer:
     @property
     def metrics(self) -> list[str]:
         """The names in `NoveltyReport.values`."""
-        inverse = ["loss/inverse", "inverse/accuracy", "inverse/majority"] if self.inverse is not None else []
-        return inverse + (["loss/rnd"] if self.rnd is not None else [])
+        inverse = ["loss/inverse", "inverse/accuracy", "inverse/majority", "inverse/dimensions"]
+        return (inverse if self.inverse is not None else []) + (["loss/rnd"] if self.rnd is not None else [])
 
     def train(
         self, observation: Tensor, action: Tensor, next_observation: Tensor, valid: Tensor | None = None
@@ -86,9 +86,10 @@ class NoveltyTrainer:
         refused = torch.zeros((), dtype=torch.bool, device=action.device)
         if self.inverse is not None and self.model.inverse is not None:
             with autocast(action.device, self.precision):
-                logits = self.model.inverse(observation, next_observation)
+                logits, state = self.model.inverse(observation, next_observation)
             loss, metrics = inverse_dynamics_loss(logits, action, valid)
             step = self.inverse.step(loss)
+            metrics["inverse/dimensions"] = dimensions_in_use(state, valid)
             values |= {"loss/inverse": loss.detach(), **metrics}
             refused = refused | step.refused
         if self.rnd is not None and self.model.rnd is not None:

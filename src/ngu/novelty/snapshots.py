@@ -114,7 +114,8 @@ class EmbeddingSnapshots(nn.Module):
 
     def _batched(self, features: Tensor) -> Tensor:
         """Each environment with weights of its own: a convolution is a matrix product with the pixels under it."""
-        torso = self._template[0].torso
+        embedding = self._template[0]
+        torso = embedding.torso
         weights = [stack.index_select(0, self.slot) for stack in self.stacks]
         layers = [layer for layer in torso.layers if isinstance(layer, nn.Conv2d | nn.Linear)]
         hidden = features
@@ -122,11 +123,12 @@ class EmbeddingSnapshots(nn.Module):
             if isinstance(layer, nn.Conv2d):
                 hidden = batched_convolution(hidden, weight, bias, layer.stride[0], torso.fold)
             else:
-                hidden = batched_dense(hidden, weight, bias)
+                hidden = batched_dense(hidden, weight, bias).relu_()
         if torso.image:
             hidden = hidden.permute(0, 2, 3, 1).flatten(1)  # as `Torso` does
         with torch.autocast(features.device.type, enabled=False):
-            return batched_dense(hidden.float(), weights[-2], weights[-1])
+            state = batched_dense(hidden.float(), weights[-2], weights[-1])
+            return state.relu_() if embedding.relu else state
 
     @torch.no_grad()
     def renew(self, embedding: Embedding) -> Tensor:
@@ -184,6 +186,6 @@ def batched_convolution(image: Tensor, weight: Tensor, bias: Tensor, stride: int
 
 
 def batched_dense(vector: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    """[E, D], each with weights [E, O, D] of its own, to [E, O] after a ReLU."""
+    """[E, D], each with weights [E, O, D] of its own, to [E, O]."""
     made = torch.baddbmm(bias.unsqueeze(2), weight, vector.to(weight.dtype).unsqueeze(2))
-    return made.squeeze(2).relu_()
+    return made.squeeze(2)

@@ -78,6 +78,7 @@ PANELS = (
         (Line("inverse/accuracy", "accuracy"), Line("inverse/majority", "commonest action", dashed=True)),
         share=True,
     ),
+    Panel("Controllable states: directions in use", "directions", (Line("inverse/dimensions", "in use"),)),
     Panel(
         "Position by a linear probe of f",
         "squared error",

@@ -50,6 +50,7 @@ EXPORTED = (
     "novelty/embedding_age",
     "inverse/accuracy",
     "inverse/majority",
+    "inverse/dimensions",
     "probe/*",
     "loss/retrace",
     "loss/inverse",
