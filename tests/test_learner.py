@@ -466,7 +466,7 @@ def test_mistake_inverse_dynamics_gets_the_action_between_its_two_observations()
     for b, length in enumerate([8, 4, 2]):
         for t in range(max(0, length - 5), length):
             x, y = batch.inputs.observation[t, b], batch.inputs.observation[t + 1, b]
-            logits = inverse(x.unsqueeze(0), y.unsqueeze(0))[0]
+            logits = inverse(x.unsqueeze(0), y.unsqueeze(0))[0].squeeze(0)
             losses.append(-torch.log_softmax(logits, 0)[batch.action[t, b]].item())
             right.append(logits.argmax().item() == batch.action[t, b].item())
     learner.update(batch, 0)
