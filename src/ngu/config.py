@@ -179,7 +179,7 @@ class NoveltyConfig:
     embedding_size: int = 32
     """p, the length of f's controllable states; a hand-crafted one has its own."""
     embedding_relu: bool = True
-    """A ReLU after f's last layer, as in the paper's figure. Its units may die where pictures hardly change."""
+    """A ReLU after f's last layer. Where pictures hardly change, it may cut outputs off for all of them."""
     embedding_hidden: int = 128
     """Width of the hidden layer of the action classifier h."""
     embedding_snapshots: int = 2

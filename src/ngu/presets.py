@@ -117,7 +117,7 @@ _DISCO_MAZE_SMALL: Mapping[str, Any] = {
     "run.steps": 2_000_000,
     "run.device": "cpu",
     "run.precision": "fp32",
-    # More threads gain little on networks so small, wait for each other beside other work, and change the numbers.
+    # A second gains a quarter at best, costs two thirds beside other work, and the numbers would be the machine's.
     "run.threads": 1,
     "run.log_period": 20_000,
     "run.checkpoint_period": 500_000,

@@ -68,7 +68,7 @@ class Reproduce:
     cluster: Annotated[str | None, tyro.conf.arg(metavar="ADDRESS", help_behavior_hint="")] = None
     """Train whole runs on the machines of the Ray cluster at this address; auto: the one this machine is part of."""
     cpus_per_run: Annotated[int | None, tyro.conf.arg(metavar="INT", help_behavior_hint="")] = None
-    """Cores that each run asks that cluster for, 1 if not given; it uses as many threads."""
+    """Cores that each run asks that cluster for, 1 if not given; it uses no more threads than that."""
     gpus_per_run: Annotated[float | None, tyro.conf.arg(metavar="FLOAT", help_behavior_hint="")] = None
     """Share of a GPU that each run on cuda asks that cluster for, 1 if not given: with 0.5, two share one."""
     runner: Annotated[str | None, tyro.conf.arg(metavar="NAME", help_behavior_hint="")] = None

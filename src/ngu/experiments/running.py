@@ -62,7 +62,7 @@ class ClusterShare:
 
     address: str
     cpus: int = 1
-    """Cores; a run uses as many threads."""
+    """Cores; a run uses as many threads, or fewer where its preset says so."""
     gpus: float = 1.0
     """Share of a GPU, for runs that are trained on one."""
 
@@ -97,8 +97,7 @@ def command_of(
 
     `place` is the run's folder for whoever gives the command, where that is not the cell's.
     """
-    threads = min(cell.settings.get("run.threads", threads), threads)
-    # A preset may want fewer for its networks than there are cores, but its emulators take what there is.
+    # Networks may be given fewer threads than there are cores; emulators take what there is.
     for_networks = min(cell.config().run.threads or threads, threads)
     changes: dict[str, object] = {"run.threads": for_networks, **({"run.device": device} if device else {})}
     if (cell.path / "config.json").is_file():
