@@ -41,7 +41,7 @@ from ngu.tensor_file import (
     write_tensors,
 )
 
-SCHEMA_VERSION = 6
+SCHEMA_VERSION = 7
 """Version of the layout of a checkpoint; raised when older code could no longer read it."""
 
 _META_FILE = "meta.json"
