@@ -16,6 +16,8 @@ import tyro
 from conftest import make_tiny_config
 
 import ngu
+from ngu.experiments.scales import SCALES
+from ngu.mixture import discounts
 from ngu.training import Training
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
@@ -38,6 +40,7 @@ def test_every_example_is_tested() -> None:
         "does_f_learn",
         "goal_mountain_car",
         "intrinsic_reward_with_ppo",
+        "look_into_a_game_agent",
         "look_into_a_maze_agent",
         "what_tours_earn",
     }
@@ -172,6 +175,33 @@ def test_ppos_advantages_are_the_definition() -> None:
                 if ended[s, e]:
                     break
             assert float(result[t, e]) == pytest.approx(total, abs=1e-5)
+
+
+@pytest.mark.parametrize("variant", ["ngu", "hand-crafted"])
+def test_look_into_a_game_agent(variant: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    tiny = {**SCALES["smoke"].settings["atari"], "mixture.num_mixtures": 2 if variant == "ngu" else 1}
+    changes = {**tiny, "env.game": "montezuma_revenge", "run.folder": str(tmp_path), "run.name": "run"}
+    training = Training.start(ngu.preset("atari-cpu", variant, changes))
+    training.run(64, show_progress=False)
+    training.close()
+    example = load("look_into_a_game_agent")
+    arguments = [str(tmp_path / "run"), "--envs", "2", "--steps", "120"]
+    told = example.main(tyro.cli(example.Settings, args=arguments))
+    printed = capsys.readouterr().out.splitlines()
+    assert [line.split(":")[0] for line in printed if "rooms" in line] == ["the agent", "at random"]
+    for columns in told.values():
+        assert all(0 <= share <= 1 for share in columns["stuck"])
+        assert columns["came"][0] > 0, "every step pays something"
+
+    played = example.play(
+        example.Player.load(tmp_path / "run", "explore"), example.Settings(tmp_path / "run", 2, 50), True
+    )
+    assert played.visits[0].tolist() in ([0, 0], [1, 1]), "nobody has been anywhere"
+    assert played.age[-1].tolist() == [50.0, 50.0]
+    config = training.config
+    beta, discount = config.mixture.beta, discounts(config.mixture.num_mixtures, 0.997, 0.99)[-1]
+    expected = sum(discount**t * beta * played.novelty[1 + t] for t in range(49))
+    assert torch.allclose(played.came[0], expected, rtol=1e-4)
 
 
 def test_look_into_a_maze_agent(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -262,6 +262,19 @@ def test_what_is_not_finite_does_not_stay_in_a_policys_unit() -> None:
     assert learner.update(batch, 0).applied.item()
 
 
+def test_it_tells_how_far_traces_reach() -> None:
+    """The mean of min(1, pi / mu): 1 where every action taken is the greedy one, next to nothing where none is."""
+    config = make_tiny_config(learner__target_epsilon=0.03)
+    learner, batch = make_learner(config), make_batch(config, lengths=[8, 5, 4, 3, 1, 8])
+    with torch.no_grad():
+        greedy = learner.network.unroll(batch.inputs, batch.state)[0][:-1].argmax(-1)
+    actions = learner.network.num_actions
+    for action, behaviour, expected in ((greedy, 0.9, 1.0), ((greedy + 1) % actions, 0.5, 0.03 / actions / 0.5)):
+        fresh = make_learner(config)
+        fresh.update(replace(batch, action=action, behaviour=torch.full_like(batch.behaviour, behaviour)), 0)
+        assert fresh.pop_statistics()["learner/followed"] == pytest.approx(expected, rel=1e-4)
+
+
 def test_targets_look_past_the_end_of_a_sequence() -> None:
     """What follows a sequence has its say in the targets, and is neither trained nor part of the priority."""
     config = make_tiny_config(replay__lookahead=6)

@@ -112,10 +112,28 @@ def weighted_loss(td_error: Tensor, weight: Tensor) -> Tensor:
 
 
 @fusable
-def _summarise(taken: Tensor, td_error: Tensor, trained: Tensor, max_share: float) -> tuple[Tensor, Tensor]:
-    """New priorities [B]; the means of Q and |TD error| over the trained steps, and the share that is no padding."""
+def _summarise(
+    q: Tensor,
+    action: Tensor,
+    behaviour: Tensor,
+    taken: Tensor,
+    td_error: Tensor,
+    trained: Tensor,
+    target_epsilon: float,
+    max_share: float,
+) -> tuple[Tensor, Tensor]:
+    """New priorities [B]; over the trained steps the means of Q, of |TD error| and of min(1, pi / mu); and the share of
+    steps that is no padding."""
     count = trained.sum().clamp_min(1)
-    means = [torch.where(trained, taken, 0.0).sum() / count, td_error.abs().sum() / count, trained.float().mean()]
+    steps = len(trained)
+    policy = epsilon_greedy(q[:steps], target_epsilon).gather(-1, action[:steps].unsqueeze(-1)).squeeze(-1)
+    followed = (policy / behaviour[:steps]).clamp(max=1.0)
+    means = [
+        torch.where(trained, taken, 0.0).sum() / count,
+        td_error.abs().sum() / count,
+        torch.where(trained, followed, 0.0).sum() / count,
+        trained.float().mean(),
+    ]
     return sequence_priority(td_error, trained, max_share), torch.stack(means)
 
 
@@ -173,6 +191,7 @@ class Learner:
             "learner/grad_norm",
             "learner/q_mean",
             "learner/td_error",
+            "learner/followed",
             "learner/valid_share",
         ]
         self.metrics += self.novelty_trainer.metrics
@@ -230,8 +249,9 @@ class Learner:
         )  # fmt: skip
         self.policies.update(mixture, taken.detach(), td_error.detach(), batch.trained)
         priority, summary = _summarise(
-            taken.detach(), td_error.detach(), batch.trained, self.config.replay.priority_max_share
-        )
+            q.detach(), batch.action, batch.behaviour, taken.detach(), td_error.detach(), batch.trained,
+            settings.target_epsilon, self.config.replay.priority_max_share,
+        )  # fmt: skip
         weight = batch.weight
         if self.balanced:
             weight = weight / self.policies.squared_unit(mixture)

@@ -8,7 +8,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ngu.experiments.agents import DISCO_MAZE, LEARNED_STATES, NGU, R2D2_RETRACE, RANDOM_PROJECTION
+from ngu.experiments.agents import (
+    DISCO_MAZE,
+    LEARNED_STATES,
+    MONTEZUMA,
+    NGU,
+    NGU_N1,
+    R2D2_RETRACE,
+    R2D2_RND,
+    RANDOM_PROJECTION,
+)
 from ngu.experiments.definition import Arm, Column, Experiment, Panel, Task
 
 COVERAGE = ("eval/explore/coverage@500", "eval/explore/coverage@100", "eval/explore/coverage@12")
@@ -212,6 +221,36 @@ OURS: tuple[Experiment, ...] = (
             "The figure shows the episodes that are learned from, with the actors' epsilons, the table evaluations.",
             "At the scale paper the agent is the paper's, whose errors are as they are: there the first and the third "
             "are the same.",
+        ),
+        ours=True,
+    ),
+    Experiment(
+        name="montezuma_training",
+        kind="curves",
+        title="Montezuma's Revenge: scores and rooms of the episodes that are learned from",
+        place="Ours, after Tab. 1 and Fig. 19",
+        shows="When agents first find rewards and other rooms: NGU with learned and with hand-crafted states, R2D2 "
+        "with RND's bonus and without any.",
+        tasks=(MONTEZUMA,),
+        columns=tuple(
+            Column(arm.label, arm)
+            for arm in (
+                NGU,
+                NGU_N1,
+                Arm("hand-crafted", "hand-crafted states", "hand-crafted"),
+                R2D2_RETRACE,
+                R2D2_RND,
+            )
+        ),
+        panels=(
+            Panel("score while training, all actors", "score", ("env/score", "eval/exploit/score"), tabulated=False),
+            Panel("rooms in an episode of training", "rooms", ("env/rooms", "eval/explore/rooms"), tabulated=False),
+        ),
+        smoke=((), ("ngu-n1", "hand-crafted")),
+        remarks=(
+            _REMARK,
+            "The figure shows the episodes that are learned from, with the actors' epsilons, the table evaluations. "
+            "Rooms of training are known where emulators run in worker processes.",
         ),
         ours=True,
     ),

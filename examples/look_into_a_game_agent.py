@@ -1,0 +1,163 @@
+"""Looks into a trained agent of Montezuma's Revenge: what places pay, what Q promises, and whether it gets stuck.
+
+    python examples/look_into_a_game_agent.py RUN
+
+RUN is a folder that `ngu train atari-node` has left, or another Atari preset. The most exploratory policy plays with
+the evaluation's epsilon, on the CPU; beside it, with the same novelty, a player that acts at random. Three tables for
+each, by the age of the episode:
+
+- r_i by how often the place (4 by 4 pixels of a room) had been visited in the episode: whether novelty points anywhere.
+- The share of steps at places that have been visited 30 times and more: whether the agent is stuck.
+- Q of the chosen action against the discounted return of beta r_i + r_e that followed, as far as it was played: a Q
+  far above it cannot be true.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+import tyro
+from torch import Tensor
+
+from ngu.config_reading import with_overrides
+from ngu.envs.atari_game import HAND_CRAFTED_GAME
+from ngu.envs.make import make_environment
+from ngu.errors import UserError
+from ngu.mixture import Mixture
+from ngu.report.playing import Player
+from ngu.retrace import ValueTransform
+
+_VISITS = (0, 1, 2, 4, 10, 30)
+"""Columns of the first table: from so many visits on."""
+_AGES = (0, 100, 300, 700)
+"""Rows: from this step of an episode on."""
+_PLACE = 4
+"""Pixels; positions that near count as one place."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Prints what an agent of Montezuma's Revenge does with its episodes."""
+
+    run: tyro.conf.Positional[Path]
+    """A run folder."""
+    envs: int = 6
+    """Games that are played at the same time."""
+    steps: int = 1500
+    """Of each game; one that ends begins anew."""
+    seed: int = 7
+
+
+@dataclass(frozen=True)
+class Play:
+    """T steps of E games, [T, E] each."""
+
+    novelty: Tensor
+    visits: Tensor
+    """How often the place had been visited in the episode."""
+    age: Tensor
+    """Of the episode, in steps."""
+    value: Tensor
+    """Q of the best action after the step, untransformed."""
+    came: Tensor
+    """The discounted return after the step, until the episode's or the play's end."""
+    rooms: Tensor
+    score: Tensor
+
+
+@torch.no_grad()
+def play(player: Player, settings: Settings, at_random: bool) -> Play:
+    config = player.config
+    changes = {"env.backend": "workers", "env.workers": 1, "probe.enabled": True}
+    if config.novelty.hand_crafted:
+        del changes["probe.enabled"]  # positions are measured already
+    env = make_environment(with_overrides(config, changes), settings.envs, torch.device("cpu"))
+    actor = player.actor(env, settings.seed)
+    if at_random:
+        actor.epsilon.fill_(1.0)
+    room = "room_and_level" if config.novelty.hand_crafted else "room"
+    family = Mixture.create(config.mixture, torch.device("cpu"))
+    beta, discount = family.beta[player.mixture].item(), family.discount[player.mixture].item()
+    transform = ValueTransform.create(config.learner)
+    visited: list[dict[tuple[int, ...], int]] = [{} for _ in range(settings.envs)]
+    columns: dict[str, list[Tensor]] = {name: [] for name in ("novelty", "visits", "age", "value", "rooms", "score")}
+    rewards, ends, age = [], [], torch.zeros(settings.envs)
+    actor.reset(settings.seed)
+    for _ in range(settings.steps):
+        step = actor.step()
+        age = torch.where(step.first, 0.0, age + 1)
+        counts = []
+        for e, seen in enumerate(visited):
+            if step.first[e]:
+                seen.clear()
+            x, y = (int(step.info[name][e]) // _PLACE for name in ("player_x", "player_y"))
+            place = (x, y, int(step.info[room][e]))
+            counts.append(seen.get(place, 0))
+            seen[place] = counts[-1] + 1
+        newest = {
+            "novelty": actor.intrinsic,
+            "visits": torch.tensor(counts),
+            "age": age,
+            "value": transform.expand(actor.q.max(-1).values),
+            "rooms": step.info["rooms"],
+            "score": step.info["score"],
+        }
+        for name, value in newest.items():
+            columns[name].append(value.clone())
+        rewards.append(step.reward + beta * actor.intrinsic)
+        ends.append(step.first.clone())
+    env.close()
+    came, later = [], torch.zeros(settings.envs)
+    for reward, first in zip(rewards[::-1], ends[::-1], strict=True):
+        came.append(later)
+        later = torch.where(first, 0.0, reward + discount * later)
+    return Play(**{name: torch.stack(values) for name, values in columns.items()}, came=torch.stack(came[::-1]))
+
+
+def between(values: Tensor, borders: Sequence[int]) -> list[Tensor]:
+    """Where values are at least one border and below the next."""
+    ends = [*borders[1:], float("inf")]
+    return [(values >= low) & (values < high) for low, high in zip(borders, ends, strict=True)]
+
+
+def mean(values: Tensor, where: Tensor) -> float:
+    """0 where there is nothing."""
+    return values[where].float().mean().item() if where.any() else 0.0
+
+
+def report(name: str, played: Play) -> dict[str, list[float]]:
+    """Prints the tables, and returns those of them that are a column each."""
+    print(f"{name}: rooms in a game up to {played.rooms.max():.0f}, score up to {played.score.max():g}")
+    visits = between(played.visits, _VISITS)
+    print(
+        "age        " + "".join(f"{f'r_i, {low}+ visits':>18}" for low in _VISITS) + f"{'stuck':>8}{'Q':>8}{'came':>8}"
+    )
+    # Of the last steps too little of what came was seen.
+    known = (torch.arange(len(played.age)) < 2 / 3 * len(played.age)).unsqueeze(1)
+    told: dict[str, list[float]] = {"stuck": [], "value": [], "came": []}
+    for low, rows in zip(_AGES, between(played.age, _AGES), strict=True):
+        told["stuck"].append(mean(visits[-1], rows))
+        told["value"].append(mean(played.value, rows & known))
+        told["came"].append(mean(played.came, rows & known))
+        paid = "".join(f"{mean(played.novelty, rows & part):18.1f}" for part in visits)
+        stuck, value, came = (column[-1] for column in told.values())
+        print(f"from {low:<6}{paid}{stuck:8.1%}{value:8.0f}{came:8.0f}")
+    return told
+
+
+def main(settings: Settings) -> dict[str, dict[str, list[float]]]:
+    torch.set_num_threads(1)
+    player = Player.load(settings.run, "explore")
+    if player.config.env.name != "atari" or player.config.env.game != HAND_CRAFTED_GAME:
+        raise UserError(f"{settings.run} was not trained on {HAND_CRAFTED_GAME}, the only game that tells positions.")
+    return {
+        name: report(name, play(player, settings, at_random))
+        for name, at_random in (("the agent", False), ("at random", True))
+    }
+
+
+if __name__ == "__main__":
+    main(tyro.cli(Settings))
