@@ -17,11 +17,10 @@ from ngu.actor import Actor
 from ngu.agent import make_actor, make_learner
 from ngu.config import Config
 from ngu.envs import DiscoMaze
-from ngu.learner import Learner, retrace_errors
+from ngu.learner import Learner
 from ngu.mixture import actor_mixtures
 from ngu.replay import SequenceReplay
-from ngu.retrace import traced_errors
-from ngu.sequences import Batch, sequence_priority
+from ngu.sequences import Batch
 
 CPU = torch.device("cpu")
 SCRIPT = [
@@ -194,54 +193,21 @@ def test_the_stored_state_is_the_one_the_actor_had() -> None:
 
 @pytest.mark.parametrize("transform", ["identity", "signed-sqrt"])
 def test_new_sequences_are_weighed_by_the_actors_own_td_errors(transform: str) -> None:
-    """delta = h(r_e + beta r_i + gamma h^-1(max Q(x', .))) - Q(x, a), from the values that the network gives on replay,
-    added up along the sequence: e_t = delta_t + gamma c_{t+1} e_{t+1}."""
+    """|h(r_e + beta r_i + gamma h^-1(max Q(x', .))) - Q(x, a)|, from the values that the network gives on replay."""
     stage = Stage(learner__value_transform=transform, replay__priority_exponent=1.0).play(60)
     first_priorities = stage.replay.priority.clone()
     batch = stage.everything()
     q, _ = stage.learner.network.unroll(batch.inputs, batch.state)
-    ladder, h, settings = stage.learner.mixture, stage.learner.transform, stage.config.learner
+    ladder, h = stage.learner.mixture, stage.learner.transform
     for b, length in enumerate(batch.length.tolist()):
         policy = batch.inputs.mixture[b]
-        errors: list[float] = []
-        later = 0.0
-        for t in reversed(range(length)):
+        errors = []
+        for t in range(length):
             reward = batch.extrinsic[t, b] + ladder.beta[policy] * batch.intrinsic[t, b]
             follows = 0.0 if batch.terminated[t, b] else ladder.discount[policy] * h.expand(q[t + 1, b].max())
-            action, mu = int(batch.action[t, b]), batch.behaviour[t, b].item()
-            error = (h.squash(reward + follows) - q[t, b, action]).item() + later
-            errors.append(abs(error))
-            pi = settings.target_epsilon / 3 + (int(q[t, b].argmax()) == action) * (1 - settings.target_epsilon)
-            later = ladder.discount[policy].item() * settings.retrace_lambda * min(1.0, pi / mu) * error
+            errors.append(abs((h.squash(reward + follows) - q[t, b, batch.action[t, b]]).item()))
         expected = 0.9 * max(errors) + 0.1 * np.mean(errors)
         assert first_priorities[batch.place[b]].item() == pytest.approx(expected, rel=1e-3)
-
-
-def test_new_sequences_have_the_priority_that_the_learner_would_give_them() -> None:
-    """As long as its networks are the actor's: with values as they are, both add up the same errors."""
-    changes = {"learner__value_transform": "identity", "learner__target_epsilon": 0.0}
-    stage = Stage(**changes, replay__priority_exponent=1.0).play(60)
-    first_priorities = stage.replay.priority.clone()
-    batch = stage.everything()
-    q, _ = stage.learner.network.unroll(batch.inputs, batch.state)
-    ladder, mixture = stage.learner.mixture, batch.inputs.mixture
-    error, _ = retrace_errors(
-        q, q, batch.action, batch.behaviour, batch.extrinsic, batch.intrinsic, batch.terminated, batch.valid,
-        batch.trained, ladder.beta[mixture], ladder.discount[mixture], 0.0, stage.config.learner.retrace_lambda,
-        stage.learner.transform,
-    )  # fmt: skip
-    wanted = sequence_priority(error, batch.trained, stage.config.replay.priority_max_share)
-    assert torch.allclose(first_priorities[batch.place], wanted, rtol=1e-3)
-
-
-def test_standing_still_is_drawn_as_often_as_its_values_are_wrong() -> None:
-    """A value of 100 for a place that pays nothing: each step is wrong by 1, but nothing of it will ever come."""
-    error = torch.full((80, 1), -1.0)
-    trace = torch.full((80, 1), 0.99 * 0.95)
-    valid = torch.ones(80, 1, dtype=torch.bool)
-    alone = sequence_priority(error, valid, 0.9)
-    assert alone.item() == pytest.approx(1.0)
-    assert sequence_priority(traced_errors(error, trace), valid, 0.9).item() > 15
 
 
 @pytest.mark.parametrize("epsilon", [0.0, 0.4, 1.0])

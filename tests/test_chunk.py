@@ -42,7 +42,6 @@ def random_rows(seed: int, steps: int, envs: int) -> list[tuple[Row, RecurrentSt
             extrinsic=torch.from_numpy(random.normal(size=envs).astype(np.float32)),
             intrinsic=torch.from_numpy(random.normal(size=envs).astype(np.float32)),
             td_error=torch.from_numpy(random.normal(size=envs).astype(np.float32)),
-            trace=torch.from_numpy(random.uniform(0.0, 1.0, envs).astype(np.float32)),
             terminated=torch.from_numpy(terminated),
             truncated=torch.from_numpy(ended & ~terminated),
             first=torch.from_numpy(first),

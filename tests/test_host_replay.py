@@ -34,7 +34,6 @@ def random_row(generator: torch.Generator, *, first: bool, ended: bool) -> tuple
         extrinsic=numbers(),
         intrinsic=numbers(),
         td_error=numbers(),
-        trace=numbers(),
         terminated=flags,
         truncated=torch.zeros_like(flags),
         first=torch.full((8,), first),
@@ -58,9 +57,6 @@ def test_rows_that_are_carried_are_the_rows_that_were_held() -> None:
             carrier.finish()
             carrier.finish()  # nothing is handed over twice
     assert int(direct.count()) > 0
-    # Numbers of 3 and of 8 streams are not reckoned by the same instructions, and may end in another bit.
-    assert torch.allclose(direct.priority, carried.priority, rtol=1e-6, atol=0.0)
-    carried.priority.copy_(direct.priority)
     assert not difference(direct.state_dict(), carried.state_dict())
 
 

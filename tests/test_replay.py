@@ -49,7 +49,6 @@ class Writer:
         self.replay = replay
         self.script = script
         self.td_error: Callable[[int, int], float] = lambda _stream, _row: 1.0
-        self.trace: Callable[[int, int], float] = lambda _stream, _row: 0.0
         config = replay.config
         self.twin = DictionaryReplay(len(script), replay.slots, config.trace_length, config.period)
         self.episode = [0] * len(script)
@@ -68,7 +67,6 @@ class Writer:
             "extrinsic": 0.0 if time == 0 else name + 0.25,
             "intrinsic": 0.0 if time == 0 else name + 0.5,
             "td_error": 0.0 if time == 0 else self.td_error(stream, self.written),
-            "trace": 0.0 if time == 0 else self.trace(stream, self.written),
             "terminated": time == length and terminal,
             "truncated": time == length and not terminal,
             "first": time == 0,
@@ -405,15 +403,11 @@ def test_importance_weights_can_be_turned_off() -> None:
 @given(worlds(), st.integers(0, 60), st.sampled_from([0.0, 0.9, 1.0]))
 @settings(max_examples=25)
 def test_new_sequences_get_their_priority_from_the_actors_errors(writer: Writer, steps: int, share: float) -> None:
-    """0.9 of the largest and 0.1 of the mean error of the sequence's own steps, to the power 0.9.
-
-    Errors after a step count for it, too, as far as the traces between them let them.
-    """
+    """0.9 of the largest and 0.1 of the mean error of the sequence's own steps, to the power 0.9."""
     old = writer.replay
     shape = old.streams, old.slots, old.config.trace_length, old.config.period
     writer.replay = make_replay(*shape, priority_max_share=share)
     writer.td_error = lambda stream, row: (-1.0) ** row * (1 + (37 * row + 11 * stream) % 101)
-    writer.trace = lambda stream, row: (row % 3) / 2 * (0.9 if stream else 0.7)
     writer.write(steps)
     held = writer.replay.priority.nonzero().flatten().tolist()
     places = {
@@ -421,12 +415,7 @@ def test_new_sequences_get_their_priority_from_the_actors_errors(writer: Writer,
     }
     assert set(held) == set(places)
     for place, key in places.items():
-        rows = writer.twin.sequences[key][1:]
-        total, totals = 0.0, []
-        for row, later in zip(rows[::-1], [{"trace": 0.0}, *rows[:0:-1]], strict=True):
-            total = row["td_error"] + later["trace"] * total
-            totals.append(total)
-        errors = np.abs(totals)
+        errors = np.abs([row["td_error"] for row in writer.twin.sequences[key][1:]])
         expected = (share * errors.max() + (1 - share) * errors.mean()) ** 0.9
         assert writer.replay.priority[place].item() == pytest.approx(expected, rel=1e-5)
 

@@ -33,8 +33,8 @@ _BY_SUBSET = ("novelty/reward", "actor/q_max")
 _MOST_PLACES = 10
 """The episodes of longer meta-episodes are told together: each place has a row of sums, and every step adds to all."""
 _TENSORS = (
-    "observation", "previous_action", "extrinsic", "intrinsic", "q", "action", "behaviour", "taken", "trace",
-    "alpha", "episode_return", "episode_length", "sums", "epsilon",
+    "observation", "previous_action", "extrinsic", "intrinsic", "q", "action", "behaviour", "taken", "alpha",
+    "episode_return", "episode_length", "sums", "epsilon",
 )  # fmt: skip
 
 
@@ -95,7 +95,6 @@ class Actor:
         self.behaviour = torch.ones(envs, device=self.device)
         """The probability that it was chosen with, [E]."""
         self.taken = zero.clone()
-        self.trace = zero.clone()
         """Its value Q(x_t, a_t), [E]."""
         self.alpha = torch.ones(envs, device=self.device)
         self.episode_return = zero.clone()
@@ -206,8 +205,6 @@ class Actor:
         self.action.copy_(action)
         self.behaviour.copy_(behaviour)
         self.taken.copy_(q.gather(-1, action.unsqueeze(-1)).squeeze(-1))
-        if self.replay is not None and self.objective is not None:
-            self.trace.copy_(self.objective.trace(q, action, behaviour))
         self.state.hidden.copy_(state.hidden)
         self.state.cell.copy_(state.cell)
 
@@ -227,7 +224,6 @@ class Actor:
             extrinsic=self.extrinsic,
             intrinsic=self.intrinsic,
             td_error=torch.where(first, 0.0, error),
-            trace=torch.where(first, 0.0, self.trace),
             terminated=step.terminated,
             truncated=step.truncated,
             first=first,

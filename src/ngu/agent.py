@@ -168,13 +168,7 @@ def make_actor(
         model=learner.novelty,
     )
     ladder = learner.mixture
-    objective = Objective(
-        ladder.beta[mixture],
-        ladder.discount[mixture],
-        learner.transform,
-        config.learner.target_epsilon,
-        config.learner.retrace_lambda,
-    )
+    objective = Objective(ladder.beta[mixture], ladder.discount[mixture], learner.transform)
     probe: LinearProbe | None = None
     if config.probe.enabled and replay is not None:
         probe = LinearProbe(config.novelty.embedding_size, env.spec, config.probe, config.learner, device)

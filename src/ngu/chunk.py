@@ -26,12 +26,11 @@ _ROW_TYPES = {
     "extrinsic": torch.float32,
     "intrinsic": torch.float32,
     "td_error": torch.float32,
-    "trace": torch.float32,
     "terminated": torch.bool,
     "truncated": torch.bool,
     "first": torch.bool,
 }
-_FINITE = ("behaviour", "extrinsic", "intrinsic", "td_error", "trace")
+_FINITE = ("behaviour", "extrinsic", "intrinsic", "td_error")
 
 
 @dataclass

@@ -24,7 +24,6 @@ from ngu.errors import UserError
 from ngu.machine import free_memory, human_bytes
 from ngu.networks import AgentInput, RecurrentState
 from ngu.policy_statistics import LEAST_ERROR
-from ngu.retrace import traced_errors
 from ngu.sequences import ALL_STREAMS, Batch, BurnIn, Row, advance_many, advance_streams, sequence_priority
 
 # Below this a priority would make a sequence unreachable, or look like no sequence at all.
@@ -69,7 +68,6 @@ class SequenceReplay:
         self.extrinsic = torch.zeros(rows, device=device)
         self.intrinsic = torch.zeros(rows, device=device)
         self.td_error = torch.zeros(rows, device=device)
-        self.trace = torch.zeros(rows, device=device)
         self.terminated = torch.zeros(rows, dtype=torch.bool, device=device)
         self.episode_offset = torch.full((rows,), -1, dtype=torch.int32, device=device)
         self.state_slot = torch.full((rows,), -1, dtype=torch.int32, device=device)
@@ -100,7 +98,6 @@ class SequenceReplay:
         self.intrinsic.index_copy_(0, place, row.intrinsic)
         # What is not finite is refused by the learner when it comes to it; here it must not become a priority.
         self.td_error.index_copy_(0, place, torch.nan_to_num(row.td_error, 0.0, 0.0, 0.0))
-        self.trace.index_copy_(0, place, row.trace)
         self.terminated.index_copy_(0, place, row.terminated)
         self.priority.index_fill_(0, place, 0.0)
 
@@ -149,7 +146,7 @@ class SequenceReplay:
         self.observation.index_copy_(0, flat, rows.observation.flatten(0, 1))
         self.action.index_copy_(0, flat, rows.action.flatten().to(torch.int16))
         self.terminated.index_copy_(0, flat, rows.terminated.flatten())
-        for name in ("behaviour", "extrinsic", "intrinsic", "trace"):
+        for name in ("behaviour", "extrinsic", "intrinsic"):
             getattr(self, name).index_copy_(0, flat, getattr(rows, name).flatten())
         self.td_error.index_copy_(0, flat, torch.nan_to_num(rows.td_error, 0.0, 0.0, 0.0).flatten())
         self.priority.index_fill_(0, flat, 0.0)
@@ -185,17 +182,12 @@ class SequenceReplay:
     def _first_priority(self, start: Tensor, length: Tensor, stream: Tensor) -> Tensor:
         """[S] priorities of sequences that have just been completed, from the actor's TD errors (R2D2, Ape-X).
 
-        Errors of one step each are added up along the sequence as the learner's targets do. By themselves those of an
-        agent that stands still are small, however wrong its values: it would not be drawn, and go on standing there.
-
         Every new sequence at the largest priority would be simpler. But where episodes are short most newcomers are
         short, too, and would crowd out the long ones.
         """
         step = torch.arange(self.config.trace_length, device=self.device).unsqueeze(1)
-        place = self._place(start + 1 + step, stream)
-        valid = step < length
-        error = traced_errors(torch.where(valid, self.td_error[place], 0.0), self.trace[place])
-        return self._exponentiated(sequence_priority(error, valid, self.config.priority_max_share))
+        error = self.td_error[self._place(start + 1 + step, stream)]
+        return self._exponentiated(sequence_priority(error, step < length, self.config.priority_max_share))
 
     def _exponentiated(self, priority: Tensor) -> Tensor:
         return priority.clamp_min(_MIN_PRIORITY) ** self.config.priority_exponent
@@ -343,7 +335,7 @@ class SequenceReplay:
     def _row_bytes(self) -> int:
         """What a row takes up without recurrent states: its tensors, and what drawing needs beside them."""
         pixel = torch.empty((), dtype=self.spec.observation_dtype).element_size()
-        action, terminated, numbers, places, prefix_sum = 2, 1, 6 * 4, 3 * 4, 2 * 8
+        action, terminated, numbers, places, prefix_sum = 2, 1, 5 * 4, 3 * 4, 2 * 8
         balanced = 4 if self._policies > 1 else 0
         row = action + terminated + numbers + places + prefix_sum + balanced
         return pixel * math.prod(self.spec.observation_shape) + row
@@ -361,9 +353,9 @@ class SequenceReplay:
             )
 
     _TENSORS = (
-        "observation", "action", "behaviour", "extrinsic", "intrinsic", "td_error", "trace", "terminated",
-        "episode_offset", "state_slot", "length", "priority", "hidden", "cell", "rows_written", "states_written",
-        "episode_start", "sequence_start", "recording",
+        "observation", "action", "behaviour", "extrinsic", "intrinsic", "td_error", "terminated", "episode_offset",
+        "state_slot", "length", "priority", "hidden", "cell", "rows_written", "states_written", "episode_start",
+        "sequence_start", "recording",
     )  # fmt: skip
 
     def state_dict(self) -> dict[str, Any]:

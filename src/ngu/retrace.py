@@ -51,23 +51,11 @@ class Objective:
     discount: Tensor
     """[B]"""
     transform: ValueTransform
-    target_epsilon: float
-    """How far the policies that are learned are from greedy."""
-    trace_decay: float
-    """lambda"""
 
     def td_error(self, taken: Tensor, extrinsic: Tensor, intrinsic: Tensor, terminated: Tensor, best: Tensor) -> Tensor:
         """h(r + gamma h^-1(max_a Q(x', a))) - Q(x, a) of one step, [B] each; nothing follows a terminal x'."""
         follows = torch.where(terminated, 0.0, self.transform.expand(best))
         return self.transform.squash(extrinsic + self.beta * intrinsic + self.discount * follows) - taken
-
-    def trace(self, q: Tensor, action: Tensor, behaviour: Tensor) -> Tensor:
-        """gamma c, [B]: what errors from an action on count for the step before it.
-
-        The actions [B] were chosen from values q [B, A] with the probabilities `behaviour`.
-        """
-        policy = epsilon_greedy(q, self.target_epsilon).gather(-1, action.unsqueeze(-1)).squeeze(-1)
-        return self.discount * self.trace_decay * (policy / behaviour).clamp(max=1.0)
 
 
 def epsilon_greedy(q: Tensor, epsilon: float) -> Tensor:
@@ -117,22 +105,6 @@ def retrace_targets(
     cut = torch.where(valid, cut, 0.0)
     next_cut = torch.cat([cut[1:], torch.zeros_like(cut[:1])])
     return transform.squash(taken_value + reverse_scan(delta, discount * next_cut))
-
-
-def traced_errors(error: Tensor, trace: Tensor) -> Tensor:
-    """e_t = error_t + trace_{t+1} e_{t+1}: errors of one step each, [T, B], to those of many, as Retrace adds them up.
-
-    `trace` [T, B] is gamma c of each step's own action; that of the first step is not used. Errors of transformed
-    values are added as they are, which is exact where the transform is linear. That is enough for priorities, where
-    speed counts: one product and one sum through time, in float64. A trace below a small number counts as that number,
-    so that no product is 0.
-    """
-    steps = len(error)
-    least = max(1e-9, 10.0 ** (-250 / steps))
-    factor = torch.cat([torch.ones_like(trace[:1]), trace[1:]]).to(torch.float64).clamp_min(least)
-    reach = factor.cumprod(0)
-    total: Tensor = (error * reach).flip(0).cumsum(0).flip(0) / reach
-    return total.to(error.dtype)
 
 
 def reverse_scan(addend: Tensor, factor: Tensor) -> Tensor:

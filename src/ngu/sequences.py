@@ -34,8 +34,6 @@ class Row:
     """r_i(x_t)"""
     td_error: Tensor
     """The actor's own TD error of the step: what a new sequence's priority is made of."""
-    trace: Tensor
-    """gamma c of a_{t-1}: what this error, and those after it, count for the step before."""
     terminated: Tensor
     """bool"""
     truncated: Tensor
