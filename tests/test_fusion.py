@@ -85,7 +85,20 @@ def _cases() -> list[tuple[str, Callable[..., Any], tuple[Any, ...]]]:
             ),
         ),
         ("weighted_loss", weighted_loss, (_uniform(T, B), _uniform(B))),
-        ("summarise", _summarise, (_uniform(T - 2, B), _uniform(T - 2, B), _coin(T - 2, B), 0.9)),
+        (
+            "summarise",
+            _summarise,
+            (
+                _uniform(T + 1, B, A),
+                torch.arange(T * B).view(T, B) % A,
+                _uniform(T, B) + 0.1,
+                _uniform(T - 2, B),
+                _uniform(T - 2, B),
+                _coin(T - 2, B),
+                0.03,
+                0.9,
+            ),
+        ),
         (
             "policy_statistics",
             _merge,
