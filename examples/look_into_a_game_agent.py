@@ -3,13 +3,13 @@
     python examples/look_into_a_game_agent.py RUN
 
 RUN is a folder that `ngu train atari-node` has left, or another Atari preset. The most exploratory policy plays with
-the evaluation's epsilon, on the CPU; beside it, with the same novelty, a player that acts at random. Three tables for
-each, by the age of the episode:
+the evaluation's epsilon, on the CPU; then, with the same novelty, a player that acts at random. A table for each, by
+the age of the episode:
 
 - r_i by how often the place (4 by 4 pixels of a room) had been visited in the episode: whether novelty points anywhere.
 - The share of steps at places that have been visited 30 times and more: whether the agent is stuck.
-- Q of the chosen action against the discounted return of beta r_i + r_e that followed, as far as it was played: a Q
-  far above it cannot be true.
+- Q of the best action against the discounted return of r_e + beta r_i that followed, as far as it was played: a Q far
+  above it cannot be true. Of a player that acts at random it says nothing.
 """
 
 from __future__ import annotations
@@ -25,7 +25,6 @@ from torch import Tensor
 from ngu.config_reading import with_overrides
 from ngu.envs.atari_game import HAND_CRAFTED_GAME
 from ngu.envs.make import make_environment
-from ngu.errors import UserError
 from ngu.mixture import Mixture
 from ngu.report.playing import Player
 from ngu.retrace import ValueTransform
@@ -152,7 +151,7 @@ def main(settings: Settings) -> dict[str, dict[str, list[float]]]:
     torch.set_num_threads(1)
     player = Player.load(settings.run, "explore")
     if player.config.env.name != "atari" or player.config.env.game != HAND_CRAFTED_GAME:
-        raise UserError(f"{settings.run} was not trained on {HAND_CRAFTED_GAME}, the only game that tells positions.")
+        raise SystemExit(f"{settings.run} was not trained on {HAND_CRAFTED_GAME}; only there is the position known.")
     return {
         name: report(name, play(player, settings, at_random))
         for name, at_random in (("the agent", False), ("at random", True))
