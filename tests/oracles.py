@@ -106,11 +106,29 @@ def epsilon_greedy_policy(q: np.ndarray, epsilon: float) -> np.ndarray:
     return policy
 
 
+def followed_share(
+    q: np.ndarray, policy: np.ndarray, action: np.ndarray, behaviour: np.ndarray, tolerance: float, epsilon: float
+) -> np.ndarray:
+    """min(1, pi / mu) of each action taken; 1 if it is worth at least V - kappa |V|, where kappa is above 0.
+
+    Shapes: q and policy [T+1, B, A] or [T, B, A]; action and behaviour [T, B].
+    """
+    shares = np.zeros(action.shape)
+    for t, b in np.ndindex(*action.shape):
+        a = action[t, b]
+        shares[t, b] = min(1.0, policy[t, b, a] / behaviour[t, b])
+        returns = [h_inverse(float(z), epsilon) for z in q[t, b]]
+        value = sum(probability * each for probability, each in zip(policy[t, b], returns, strict=True))
+        if tolerance > 0 and returns[a] >= value - tolerance * abs(value):
+            shares[t, b] = 1.0
+    return shares
+
+
 def transformed_retrace(
     q_target: np.ndarray,
     policy: np.ndarray,
     action: np.ndarray,
-    behaviour: np.ndarray,
+    followed: np.ndarray,
     reward: np.ndarray,
     gamma: np.ndarray,
     terminated: np.ndarray,
@@ -120,9 +138,9 @@ def transformed_retrace(
 ) -> np.ndarray:
     """y_t = h(h^-1(Q(x_t, a_t)) + sum_{s=t}^{n-1} gamma^{s-t} (prod_{i=t+1}^{s} c_i) delta^h_s) for t < n = length.
 
-    Shapes: q_target and policy [T+1, B, A]; action, behaviour, reward, terminated [T, B]; gamma, length [B]. A step
-    into a terminal observation has no next value, and nothing comes after it; any other last step has one. Returns
-    [T, B] with 0 on padding.
+    With c_i = lambda followed_i. Shapes: q_target and policy [T+1, B, A]; action, followed, reward, terminated [T, B];
+    gamma, length [B]. A step into a terminal observation has no next value, and nothing comes after it; any other last
+    step has one. Returns [T, B] with 0 on padding.
     """
     steps, batch, actions = len(action), action.shape[1], q_target.shape[2]
     targets = np.zeros((steps, batch))
@@ -137,7 +155,7 @@ def transformed_retrace(
             for s in range(t, n):
                 product = 1.0
                 for i in range(t + 1, s + 1):
-                    product *= trace_decay * min(1.0, policy[i, b, action[i, b]] / behaviour[i, b])
+                    product *= trace_decay * followed[i, b]
                 next_value = sum(policy[s + 1, b, a] * q(s + 1, a) for a in range(actions))
                 if terminated[s, b]:
                     next_value = 0.0

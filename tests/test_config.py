@@ -158,6 +158,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"learner.rate_steps": (-1,), "learner.rate_factors": (1.0,)}, "rising numbers"),
     ({"learner.rate_steps": (10,), "learner.rate_factors": (0.0,)}, "above 0"),
     ({"learner.retrace_lambda": 2.0}, "retrace_lambda"),
+    ({"learner.trace_tolerance": -0.1}, "trace_tolerance"),
     ({"learner.value_transform": "log"}, "signed-sqrt"),
     ({"actor.update_period": 0}, "update_period"),
     ({"evaluation.marks": (50, 101)}, "evaluation.marks"),

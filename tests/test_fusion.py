@@ -81,6 +81,7 @@ def _cases() -> list[tuple[str, Callable[..., Any], tuple[Any, ...]]]:
                 _uniform(B),
                 0.01,
                 0.97,
+                0.05,
                 ValueTransform(1e-3),
             ),
         ),
@@ -88,16 +89,7 @@ def _cases() -> list[tuple[str, Callable[..., Any], tuple[Any, ...]]]:
         (
             "summarise",
             _summarise,
-            (
-                _uniform(T + 1, B, A),
-                torch.arange(T * B).view(T, B) % A,
-                _uniform(T, B) + 0.1,
-                _uniform(T - 2, B),
-                _uniform(T - 2, B),
-                _coin(T - 2, B),
-                0.03,
-                0.9,
-            ),
+            (_uniform(T - 2, B), _uniform(T - 2, B), _uniform(T - 2, B), _coin(T - 2, B), 0.9),
         ),
         (
             "policy_statistics",

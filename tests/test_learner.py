@@ -12,7 +12,7 @@ import torch
 from conftest import make_tiny_config
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from oracles import clone, difference, epsilon_greedy_policy, transformed_retrace
+from oracles import clone, difference, epsilon_greedy_policy, followed_share, transformed_retrace
 
 from ngu.config import Config, LearnerConfig
 from ngu.envs.protocol import EnvironmentSpec
@@ -106,19 +106,21 @@ class Twin:
         network = copy.deepcopy(learner.network)
         q, _ = network.unroll(batch.inputs, state_by_steps(network, batch))
         q_target, _ = learner.target.unroll(batch.inputs, state_by_steps(learner.target, batch))
+        online, action = q.detach().double().numpy(), batch.action.numpy()
+        policy = np.apply_along_axis(epsilon_greedy_policy, -1, online, config.learner.target_epsilon)
+        epsilon = 0.0 if config.learner.value_transform == "identity" else config.learner.value_transform_epsilon
+        behaviour = batch.behaviour.double().numpy()
         targets = transformed_retrace(
             q_target=q_target.detach().double().numpy(),
-            policy=np.apply_along_axis(
-                epsilon_greedy_policy, -1, q.detach().double().numpy(), config.learner.target_epsilon
-            ),
-            action=batch.action.numpy(),
-            behaviour=batch.behaviour.double().numpy(),
+            policy=policy,
+            action=action,
+            followed=followed_share(online, policy, action, behaviour, config.learner.trace_tolerance, epsilon),
             reward=batch.extrinsic.double().numpy() + beta * batch.intrinsic.double().numpy(),
             gamma=gamma[batch.inputs.mixture.numpy()],
             terminated=batch.terminated.numpy(),
             length=batch.valid.sum(0).numpy(),
             trace_decay=config.learner.retrace_lambda,
-            epsilon=0.0 if config.learner.value_transform == "identity" else config.learner.value_transform_epsilon,
+            epsilon=epsilon,
         )
         loss: torch.Tensor = torch.zeros(())
         self.priority = []
@@ -127,17 +129,17 @@ class Twin:
         losses = []
         for b, length in enumerate(batch.length.tolist()):
             errors = []
-            policy = int(batch.inputs.mixture[b])
+            mixture = int(batch.inputs.mixture[b])
             for t in range(length):
                 taken = q[t, b, batch.action[t, b]]
-                losses.append((policy, batch.weight[b] * (taken - float(targets[t, b])) ** 2))
+                losses.append((mixture, batch.weight[b] * (taken - float(targets[t, b])) ** 2))
                 errors.append(abs(targets[t, b] - taken.item()))
-                self.of_policy.setdefault(policy, []).append((taken.item(), errors[-1]))
+                self.of_policy.setdefault(mixture, []).append((taken.item(), errors[-1]))
             share = config.replay.priority_max_share
             self.priority.append(share * max(errors) + (1 - share) * float(np.mean(errors)))
-        for policy, step_loss in losses:
+        for mixture, step_loss in losses:
             unit = (
-                np.mean([error**2 for _, error in self.of_policy[policy]]) if config.mixture.balanced and n > 1 else 1
+                np.mean([error**2 for _, error in self.of_policy[mixture]]) if config.mixture.balanced and n > 1 else 1
             )
             loss = loss + step_loss / float(unit)
         adam = torch.optim.Adam(network.parameters(), lr=config.learner.learning_rate, eps=config.learner.adam_epsilon)
@@ -153,14 +155,16 @@ class Twin:
     balanced=st.booleans(),
     transform=st.sampled_from(["identity", "signed-sqrt"]),
     trace_decay=st.sampled_from([0.0, 0.97]),
+    tolerance=st.sampled_from([0.0, 0.05, 0.5]),
 )
 @settings(max_examples=16)
 def test_an_update_equals_its_twin(
-    seed: int, mixtures: int, balanced: bool, transform: str, trace_decay: float
+    seed: int, mixtures: int, balanced: bool, transform: str, trace_decay: float, tolerance: float
 ) -> None:
     config = make_tiny_config(
         mixture__num_mixtures=mixtures, mixture__discount_min=0.9, mixture__balanced=balanced,
         learner__value_transform=transform, learner__retrace_lambda=trace_decay,
+        learner__trace_tolerance=tolerance,
     )  # fmt: skip
     learner, batch = make_learner(config, seed), make_batch(config, seed=seed)
     twin = Twin(learner, batch)

@@ -10,8 +10,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracles import epsilon_greedy_policy, h, h_inverse, transformed_retrace
+from oracles import followed_share as followed_by_loops
 
-from ngu.retrace import ValueTransform, epsilon_greedy, retrace_targets, reverse_scan
+from ngu.retrace import ValueTransform, epsilon_greedy, followed_share, retrace_targets, reverse_scan
 
 epsilons = st.sampled_from([1e-4, 1e-3, 1e-2, 0.1, 1.0])
 values = st.floats(-1e6, 1e6, allow_nan=False)
@@ -107,6 +108,7 @@ def test_reverse_scan_equals_a_loop(steps: int, batch: int, seed: int) -> None:
 class Problem:
     """Random sequences of lengths 1 to T: some terminated, some truncated or simply cut at T."""
 
+    online: np.ndarray
     q_target: np.ndarray
     policy: np.ndarray
     action: np.ndarray
@@ -124,6 +126,7 @@ class Problem:
         ends = random.random(batch) < 0.5
         last = np.arange(steps)[:, None] == length - 1
         return cls(
+            online=online,
             q_target=random.normal(scale=5, size=(steps + 1, batch, actions)),
             policy=np.apply_along_axis(epsilon_greedy_policy, -1, online, epsilon),
             action=random.integers(0, actions, size=(steps, batch)),
@@ -138,13 +141,19 @@ class Problem:
     def valid(self) -> np.ndarray:
         return np.arange(len(self.action))[:, None] < self.length
 
-    def targets(self, trace_decay: float, epsilon: float) -> np.ndarray:
+    def followed(self, tolerance: float, epsilon: float) -> torch.Tensor:
+        """The package's answer."""
+        q, policy = torch.tensor(self.online[:-1]), torch.tensor(self.policy[:-1])
+        action, behaviour = torch.tensor(self.action), torch.tensor(self.behaviour)
+        return followed_share(q, policy, action, behaviour, tolerance, ValueTransform(epsilon))
+
+    def targets(self, trace_decay: float, epsilon: float, tolerance: float = 0.0) -> np.ndarray:
         """The package's answer, with 0 on padding."""
         result = retrace_targets(
             q_target=torch.tensor(self.q_target),
             policy=torch.tensor(self.policy),
             action=torch.tensor(self.action),
-            behaviour=torch.tensor(self.behaviour),
+            followed=self.followed(tolerance, epsilon),
             reward=torch.tensor(self.reward),
             discount=torch.tensor(np.where(self.terminated, 0.0, self.gamma)),
             valid=torch.tensor(self.valid),
@@ -153,8 +162,19 @@ class Problem:
         )
         return np.where(self.valid, result.numpy(), 0.0)
 
-    def oracle(self, trace_decay: float, epsilon: float) -> np.ndarray:
-        return transformed_retrace(**vars(self), trace_decay=trace_decay, epsilon=epsilon)
+    def oracle(self, trace_decay: float, epsilon: float, tolerance: float) -> np.ndarray:
+        return transformed_retrace(
+            q_target=self.q_target,
+            policy=self.policy,
+            action=self.action,
+            followed=followed_by_loops(self.online, self.policy, self.action, self.behaviour, tolerance, epsilon),
+            reward=self.reward,
+            gamma=self.gamma,
+            terminated=self.terminated,
+            length=self.length,
+            trace_decay=trace_decay,
+            epsilon=epsilon,
+        )
 
 
 problems = st.builds(
@@ -163,11 +183,37 @@ problems = st.builds(
 )  # fmt: skip
 
 
-@given(problems, st.sampled_from([0.0, 0.5, 0.95, 0.97, 1.0]), st.sampled_from([0.0, 1e-3, 1e-2]))
+tolerances = st.sampled_from([0.0, 0.01, 0.3, 1.0])
+
+
+@given(problems, st.sampled_from([0.0, 0.5, 0.95, 0.97, 1.0]), st.sampled_from([0.0, 1e-3, 1e-2]), tolerances)
 @settings(max_examples=60)
-def test_targets_equal_the_loop_over_the_definition(problem: Problem, trace_decay: float, epsilon: float) -> None:
-    targets = problem.targets(trace_decay, epsilon)
-    assert targets == pytest.approx(problem.oracle(trace_decay, epsilon), rel=1e-6, abs=1e-6)
+def test_targets_equal_the_loop_over_the_definition(
+    problem: Problem, trace_decay: float, epsilon: float, tolerance: float
+) -> None:
+    targets = problem.targets(trace_decay, epsilon, tolerance)
+    assert targets == pytest.approx(problem.oracle(trace_decay, epsilon, tolerance), rel=1e-6, abs=1e-6)
+
+
+@given(problems, tolerances, tolerances)
+@settings(max_examples=30)
+def test_traces_reach_further_the_more_is_tolerated(problem: Problem, one: float, other: float) -> None:
+    less, more = problem.followed(min(one, other), 1e-3), problem.followed(max(one, other), 1e-3)
+    assert (less <= more).all()
+    assert (more <= 1).all()
+
+
+def test_a_tolerance_is_a_share_of_the_value_in_returns() -> None:
+    """Values 100, 99.5, 98 before the transform: with 1 % the second counts as the first, the third does not."""
+    transform = ValueTransform(1e-3)
+    q = transform.squash(double(100.0, 99.5, 98.0)).expand(3, 1, 3)
+    policy, action = epsilon_greedy(q, 0.0), torch.arange(3).unsqueeze(1)
+    for tolerance, expected in ((0.0, [1.0, 0.0, 0.0]), (0.01, [1.0, 1.0, 0.0]), (0.03, [1.0, 1.0, 1.0])):
+        share = followed_share(q, policy, action, torch.full((3, 1), 0.8, dtype=q.dtype), tolerance, transform)
+        assert share[:, 0].tolist() == expected
+    below = transform.squash(double(-100.0, -100.5, -102.0)).expand(3, 1, 3)
+    share = followed_share(below, epsilon_greedy(below, 0.0), action, torch.ones(3, 1), 0.01, transform)
+    assert share[:, 0].tolist() == [1.0, 1.0, 0.0]
 
 
 @given(problems)
@@ -226,6 +272,7 @@ def test_padding_never_reaches_a_target(problem: Problem, rubbish: float) -> Non
 def hand_made(steps: int, *, terminated: bool) -> Problem:
     """One sequence, one action, reward 1, all values 10, on policy, gamma 0.5."""
     return Problem(
+        online=np.full((steps + 1, 1, 1), 10.0),
         q_target=np.full((steps + 1, 1, 1), 10.0),
         policy=np.ones((steps + 1, 1, 1)),
         action=np.zeros((steps, 1), dtype=np.int64),

@@ -386,6 +386,8 @@ class LearnerConfig:
     """Evaluations and players use an exponential average of weights, with this share of updates as memory; 0: none."""
     retrace_lambda: float = 0.97
     """lambda of Retrace."""
+    trace_tolerance: float = 0.0
+    """kappa: actions worth at least V - kappa |V| count as the target policy's own in traces; 0 is Retrace itself."""
     target_epsilon: float = 0.01
     """The target policy is epsilon-greedy with this epsilon."""
     value_transform: Literal["identity", "signed-sqrt"] = "identity"
@@ -400,7 +402,7 @@ class LearnerConfig:
             _require(getattr(self, name) >= 1, f"learner.{name} is {getattr(self, name)}; set it to 1 or more.")
         for name in ("replay_ratio", "learning_rate", "adam_epsilon", "clip_norm", "value_transform_epsilon"):
             _require(getattr(self, name) > 0, f"learner.{name} is {getattr(self, name)}; set it above 0.")
-        for name in ("retrace_lambda", "target_epsilon"):
+        for name in ("retrace_lambda", "target_epsilon", "trace_tolerance"):
             _require(
                 0 <= getattr(self, name) <= 1,
                 f"learner.{name} is {getattr(self, name)}; set it between 0 and 1.",

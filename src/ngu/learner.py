@@ -24,7 +24,7 @@ from ngu.optimiser import GuardedAdam
 from ngu.policy_statistics import PolicyStatistics
 from ngu.precision import autocast
 from ngu.randomness import restore_generator
-from ngu.retrace import ValueTransform, epsilon_greedy, retrace_targets
+from ngu.retrace import ValueTransform, epsilon_greedy, followed_share, retrace_targets
 from ngu.sequences import Batch, BurnIn, sequence_priority
 
 
@@ -76,9 +76,11 @@ def retrace_errors(
     discount: Tensor,
     target_epsilon: float,
     trace_decay: float,
+    trace_tolerance: float,
     transform: ValueTransform,
-) -> tuple[Tensor, Tensor]:
-    """TD errors of the Q-network, 0 where nothing is trained, and the values of the actions taken, [T, B] each.
+) -> tuple[Tensor, Tensor, Tensor]:
+    """TD errors of the Q-network, 0 where nothing is trained, the values of the actions taken, and how far the target
+    policy follows these, [T, B] each.
 
     The reward of policy i is r_e + beta_i r_i. The target policy is epsilon-greedy with respect to the online network,
     its values come from the target network.
@@ -89,11 +91,14 @@ def retrace_errors(
         trained: [T, B]
         beta, discount: [B]
     """
+    online = q.detach()
+    policy = epsilon_greedy(online, target_epsilon)
+    followed = followed_share(online[:-1], policy[:-1], action, behaviour, trace_tolerance, transform)
     target = retrace_targets(
         q_target=q_target,
-        policy=epsilon_greedy(q.detach(), target_epsilon),
+        policy=policy,
         action=action,
-        behaviour=behaviour,
+        followed=followed,
         reward=extrinsic + beta * intrinsic,
         discount=torch.where(terminated, 0.0, discount),
         valid=valid,
@@ -102,7 +107,7 @@ def retrace_errors(
     )
     steps = len(trained)
     taken = q[:steps].gather(-1, action[:steps].unsqueeze(-1)).squeeze(-1)
-    return torch.where(trained, target[:steps] - taken, 0.0), taken
+    return torch.where(trained, target[:steps] - taken, 0.0), taken, followed[:steps]
 
 
 @fusable
@@ -113,21 +118,15 @@ def weighted_loss(td_error: Tensor, weight: Tensor) -> Tensor:
 
 @fusable
 def _summarise(
-    q: Tensor,
-    action: Tensor,
-    behaviour: Tensor,
     taken: Tensor,
     td_error: Tensor,
+    followed: Tensor,
     trained: Tensor,
-    target_epsilon: float,
     max_share: float,
 ) -> tuple[Tensor, Tensor]:
-    """New priorities [B]; over the trained steps the means of Q, of |TD error| and of min(1, pi / mu); and the share of
-    steps that is no padding."""
+    """New priorities [B]; over the trained steps the means of Q, of |TD error| and of how far the target policy follows
+    them; and the share of steps that is no padding."""
     count = trained.sum().clamp_min(1)
-    steps = len(trained)
-    policy = epsilon_greedy(q[:steps], target_epsilon).gather(-1, action[:steps].unsqueeze(-1)).squeeze(-1)
-    followed = (policy / behaviour[:steps]).clamp(max=1.0)
     means = [
         torch.where(trained, taken, 0.0).sum() / count,
         td_error.abs().sum() / count,
@@ -242,16 +241,15 @@ class Learner:
             q = _values(self.network, inputs, state, len(batch.trained))
         self._target_branch.join()
         settings = self.config.learner
-        td_error, taken = retrace_errors(
+        td_error, taken, followed = retrace_errors(
             q, q_target, batch.action, batch.behaviour, batch.extrinsic, batch.intrinsic, batch.terminated, batch.valid,
             batch.trained, self.mixture.beta[mixture], self.mixture.discount[mixture], settings.target_epsilon,
-            settings.retrace_lambda, self.transform,
+            settings.retrace_lambda, settings.trace_tolerance, self.transform,
         )  # fmt: skip
         self.policies.update(mixture, taken.detach(), td_error.detach(), batch.trained)
         priority, summary = _summarise(
-            q.detach(), batch.action, batch.behaviour, taken.detach(), td_error.detach(), batch.trained,
-            settings.target_epsilon, self.config.replay.priority_max_share,
-        )  # fmt: skip
+            taken.detach(), td_error.detach(), followed, batch.trained, self.config.replay.priority_max_share
+        )
         weight = batch.weight
         if self.balanced:
             weight = weight / self.policies.squared_unit(mixture)

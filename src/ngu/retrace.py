@@ -65,11 +65,37 @@ def epsilon_greedy(q: Tensor, epsilon: float) -> Tensor:
     return greedy * (1 - epsilon) + epsilon / actions
 
 
+def followed_share(
+    q: Tensor, policy: Tensor, action: Tensor, behaviour: Tensor, tolerance: float, transform: ValueTransform
+) -> Tensor:
+    """How far the target policy follows the actions taken, [T, B]: min(1, pi(a|x) / mu(a|x)), as Retrace has it.
+
+    With a tolerance kappa also 1 for every action of at least V - kappa |V|, where V = sum_a pi(a|x) h^-1(Q(x, a)).
+    Soft Watkins' Q(lambda) draws the same line (Kapturowski et al., Human-level Atari 200x faster, 2022). Where many
+    actions are worth nearly the same the best one changes from update to update; without a tolerance the traces of all
+    older sequences then end after a step, and values spread by one step with each new target network.
+
+    Args:
+        q, policy: [T, B, A] values of the online network, and the target policy's probabilities.
+        action, behaviour: [T, B] the actions taken, and the probabilities mu with which the actor took them.
+        tolerance: kappa.
+        transform: h.
+    """
+    index = action.unsqueeze(-1)
+    share = (policy.gather(-1, index).squeeze(-1) / behaviour).clamp(max=1.0)
+    if tolerance == 0:
+        return share
+    returns = transform.expand(q)
+    value = (policy * returns).sum(-1)
+    nearly_best = returns.gather(-1, index).squeeze(-1) >= value - tolerance * value.abs()
+    return torch.where(nearly_best, 1.0, share)
+
+
 def retrace_targets(
     q_target: Tensor,
     policy: Tensor,
     action: Tensor,
-    behaviour: Tensor,
+    followed: Tensor,
     reward: Tensor,
     discount: Tensor,
     valid: Tensor,
@@ -79,13 +105,13 @@ def retrace_targets(
     """The targets y_t = h(h^-1(Q(x_t, a_t)) + sum_s gamma^(s-t) (prod_{i=t+1..s} c_i) delta^h_s), [T, B].
 
     With delta^h_t = r_t + gamma sum_a pi(a|x_{t+1}) h^-1(Q(x_{t+1}, a)) - h^-1(Q(x_t, a_t)) and
-    c_i = lambda min(1, pi(a_i|x_i) / mu(a_i|x_i)).
+    c_i = lambda min(1, pi(a_i|x_i) / mu(a_i|x_i)), of which `followed` is what lambda multiplies.
 
     Args:
         q_target: [T+1, B, A] values of the target network.
         policy: [T+1, B, A] probabilities of the target policy.
         action: [T, B] int64, the actions taken.
-        behaviour: [T, B] probabilities mu with which the actor took them.
+        followed: [T, B] in [0, 1], see `followed_share`.
         reward: [T, B] what the step brought.
         discount: [T, B] gamma, and 0 where x_{t+1} is terminal; a truncated step keeps its gamma and so bootstraps.
         valid: [T, B] bool, False on padding; a trace stops at the last valid step.
@@ -100,9 +126,7 @@ def retrace_targets(
     taken_value = value[:-1].gather(-1, index).squeeze(-1)
     delta = torch.where(valid, reward + discount * next_value - taken_value, 0.0)
 
-    taken_probability = policy[:-1].gather(-1, index).squeeze(-1)
-    cut = trace_decay * (taken_probability / behaviour).clamp(max=1.0)
-    cut = torch.where(valid, cut, 0.0)
+    cut = torch.where(valid, trace_decay * followed, 0.0)
     next_cut = torch.cat([cut[1:], torch.zeros_like(cut[:1])])
     return transform.squash(taken_value + reverse_scan(delta, discount * next_cut))
 
