@@ -3,18 +3,22 @@
     python examples/look_into_a_game_agent.py RUN
 
 RUN is a folder that `ngu train atari-node` has left, or another Atari preset. The most exploratory policy plays with
-the evaluation's epsilon, on the CPU; then, with the same novelty, a player that acts at random. A table for each, by
-the age of the episode:
+the evaluation's epsilon, on the CPU; then, with the same novelty, a player that acts at random: an agent to which no
+more comes at the same age than to this one has not learned what it is paid for. A table for each, by the age of the
+episode (means over all ages would favour who dies early: with a new episode everything is new again):
 
 - r_i by how often the place (4 by 4 pixels of a room) had been visited in the episode: whether novelty points anywhere.
 - The share of steps at places that have been visited 30 times and more: whether the agent is stuck.
 - Q of the best action against the discounted return of r_e + beta r_i that followed, as far as it was played: a Q far
-  above it cannot be true. Of a player that acts at random it says nothing.
+  above it cannot be true. Of a player that acts at random Q says nothing.
+
+And another one by how the player's place has changed since the last step, with alpha's mean: what kind of exploring is
+paid. Whoever falls far dies, and lies still for a while before the next life begins.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,6 +30,7 @@ from ngu.config_reading import with_overrides
 from ngu.envs.atari_game import HAND_CRAFTED_GAME
 from ngu.envs.make import make_environment
 from ngu.mixture import Mixture
+from ngu.novelty.lifelong import clipped_modulator
 from ngu.report.playing import Player
 from ngu.retrace import ValueTransform
 
@@ -35,6 +40,8 @@ _AGES = (0, 100, 300, 700)
 """Rows: from this step of an episode on."""
 _PLACE = 4
 """Pixels; positions that near count as one place."""
+_MOVES = ("falls", "jumps, climbs fast", "walks, climbs", "still", "next life, room")
+"""A drop of 5 pixels and more; 3 and more up or down; any other change; none; more than anybody moves in a step."""
 
 
 @dataclass(frozen=True)
@@ -65,6 +72,21 @@ class Play:
     """The discounted return after the step, until the episode's or the play's end."""
     rooms: Tensor
     score: Tensor
+    alpha: Tensor
+    """The factor on the episodic reward."""
+    move: Tensor
+    """Index into `_MOVES`; -1 where an episode begins."""
+
+
+def moves(before: Tensor, after: Tensor) -> Tensor:
+    """[E, 2] positions before and after a step to [E] indices into `_MOVES`; y is counted from below."""
+    across, up = (after - before).unbind(1)
+    carried = (across.abs() > 30) | (up.abs() > 40)
+    kinds = [carried, (across == 0) & (up == 0), up <= -5, up.abs() >= 3]
+    move = torch.full_like(across, _MOVES.index("walks, climbs"), dtype=torch.int64)
+    for kind, index in zip(reversed(kinds), (1, 0, 3, 4), strict=True):
+        move = torch.where(kind, index, move)
+    return move
 
 
 @torch.no_grad()
@@ -82,9 +104,13 @@ def play(player: Player, settings: Settings, at_random: bool) -> Play:
     beta, discount = family.beta[player.mixture].item(), family.discount[player.mixture].item()
     transform = ValueTransform.create(config.learner)
     visited: list[dict[tuple[int, ...], int]] = [{} for _ in range(settings.envs)]
-    columns: dict[str, list[Tensor]] = {name: [] for name in ("novelty", "visits", "age", "value", "rooms", "score")}
+    columns: dict[str, list[Tensor]] = {}
     rewards, ends, age = [], [], torch.zeros(settings.envs)
-    actor.reset(settings.seed)
+
+    def position(info: Mapping[str, Tensor]) -> Tensor:
+        return torch.stack([info["player_x"], info["player_y"]], 1).clone()
+
+    before = position(actor.reset(settings.seed).info)
     for _ in range(settings.steps):
         step = actor.step()
         age = torch.where(step.first, 0.0, age + 1)
@@ -103,9 +129,12 @@ def play(player: Player, settings: Settings, at_random: bool) -> Play:
             "value": transform.expand(actor.q.max(-1).values),
             "rooms": step.info["rooms"],
             "score": step.info["score"],
+            "alpha": clipped_modulator(actor.alpha, config.novelty.max_modulation),
+            "move": torch.where(step.first, -1, moves(before, position(step.info))),
         }
+        before = position(step.info)
         for name, value in newest.items():
-            columns[name].append(value.clone())
+            columns.setdefault(name, []).append(value.clone())
         rewards.append(step.reward + beta * actor.intrinsic)
         ends.append(step.first.clone())
     env.close()
@@ -142,8 +171,16 @@ def report(name: str, played: Play) -> dict[str, list[float]]:
         told["value"].append(mean(played.value, rows & known))
         told["came"].append(mean(played.came, rows & known))
         paid = "".join(f"{mean(played.novelty, rows & part):18.1f}" for part in visits)
-        stuck, value, came = (column[-1] for column in told.values())
+        stuck, value, came = (told[column][-1] for column in ("stuck", "value", "came"))
         print(f"from {low:<6}{paid}{stuck:8.1%}{value:8.0f}{came:8.0f}")
+    print(f"{'move':20}{'steps':>8}{'r_i':>8}{'alpha':>8}{'of all r_i':>12}")
+    told |= {"moved": [], "paid": []}
+    for index, move in enumerate(_MOVES):
+        rows = played.move == index
+        told["moved"].append(rows.float().mean().item())
+        told["paid"].append((played.novelty[rows].sum() / played.novelty.sum()).item())
+        share, earned = told["moved"][-1], told["paid"][-1]
+        print(f"{move:20}{share:8.1%}{mean(played.novelty, rows):8.1f}{mean(played.alpha, rows):8.2f}{earned:12.1%}")
     return told
 
 

@@ -192,6 +192,11 @@ def test_look_into_a_game_agent(variant: str, tmp_path: Path, capsys: pytest.Cap
     for columns in told.values():
         assert all(0 <= share <= 1 for share in columns["stuck"])
         assert columns["came"][0] > 0, "every step pays something"
+        assert sum(columns["moved"]) == pytest.approx(1, abs=0.05)  # the first step of an episode is no move
+        assert sum(columns["paid"]) == pytest.approx(1, abs=0.05)
+    before = torch.tensor([[50, 200]]).expand(6, 2)
+    after = torch.tensor([[50, 195], [52, 203], [51, 198], [50, 200], [90, 200], [50, 250]])
+    assert example.moves(before, after).tolist() == [0, 1, 2, 3, 4, 4]
 
     played = example.play(
         example.Player.load(tmp_path / "run", "explore"), example.Settings(tmp_path / "run", 2, 50), True

@@ -69,7 +69,7 @@ GLOSSARY: dict[str, str] = {
     "learner/q_explore": "The same of beta_{N-1}.",
     "learner/td_rms_exploit": "Root mean square of beta_0's TD errors, likewise; their unit if mixture.balanced is on.",
     "learner/td_rms_explore": "The same of beta_{N-1}.",
-    "learner/followed": "min(1, pi / mu) of the actions taken, mean over the trained steps: how far traces reach.",
+    "learner/followed": "How far the target policy follows the actions taken, min(1, pi / mu): so far traces reach.",
     "learner/valid_share": "Share of the steps in the sampled batches that are not padding.",
     "learner/updates": "Learner updates since the start.",
     "learner/skipped_updates": "Updates skipped since the start for a loss or gradient that was not finite.",

@@ -71,7 +71,7 @@ def followed_share(
     """How far the target policy follows the actions taken, [T, B]: min(1, pi(a|x) / mu(a|x)), as Retrace has it.
 
     With a tolerance kappa also 1 for every action of at least V - kappa |V|, where V = sum_a pi(a|x) h^-1(Q(x, a)).
-    Soft Watkins' Q(lambda) draws the same line (Kapturowski et al., Human-level Atari 200x faster, 2022). Where many
+    Soft Watkins' Q(lambda) draws the same line (Kapturowski et al., Human-level Atari 200x faster, 2023). Where many
     actions are worth nearly the same the best one changes from update to update; without a tolerance the traces of all
     older sequences then end after a step, and values spread by one step with each new target network.
 
