@@ -5,15 +5,18 @@
 RUN is a folder that `ngu train atari-node` has left, or another Atari preset. The most exploratory policy plays with
 the evaluation's epsilon, on the CPU; then, with the same novelty, a player that acts at random: an agent to which no
 more comes at the same age than to this one has not learned what it is paid for. A table for each, by the age of the
-episode (means over all ages would favour who dies early: with a new episode everything is new again):
+episode (means over all ages would favour who dies early: with a new episode everything is new again). Distances and
+RND's errors are measured against the means of the games that are played, so each is paid by the measure of its own.
 
-- r_i by how often the place (4 by 4 pixels of a room) had been visited in the episode: whether novelty points anywhere.
-- The share of steps at places that have been visited 30 times and more: whether the agent is stuck.
+The first table has
+
+- r_i by how often the place (4 by 4 pixels of a room) had been visited in the episode: whether novelty points anywhere;
+- the share of steps at places that have been visited 30 times and more: whether the agent is stuck;
 - Q of the best action against the discounted return of r_e + beta r_i that followed, as far as it was played: a Q far
   above it cannot be true. Of a player that acts at random Q says nothing.
 
-And another one by how the player's place has changed since the last step, with alpha's mean: what kind of exploring is
-paid. Whoever falls far dies, and lies still for a while before the next life begins.
+The second one goes by how the player's place has changed since the last step, with alpha's mean: what kind of exploring
+is paid. Whoever falls far dies, and lies still for a while before the next life begins.
 """
 
 from __future__ import annotations
@@ -81,10 +84,14 @@ class Play:
 def moves(before: Tensor, after: Tensor) -> Tensor:
     """[E, 2] positions before and after a step to [E] indices into `_MOVES`; y is counted from below."""
     across, up = (after - before).unbind(1)
-    carried = (across.abs() > 30) | (up.abs() > 40)
-    kinds = [carried, (across == 0) & (up == 0), up <= -5, up.abs() >= 3]
-    move = torch.full_like(across, _MOVES.index("walks, climbs"), dtype=torch.int64)
-    for kind, index in zip(reversed(kinds), (1, 0, 3, 4), strict=True):
+    kinds = (  # where two hold, the later one counts
+        (1, up.abs() >= 3),
+        (0, up <= -5),
+        (3, (across == 0) & (up == 0)),
+        (4, (across.abs() > 30) | (up.abs() > 40)),
+    )
+    move = torch.full_like(across, 2, dtype=torch.int64)
+    for index, kind in kinds:
         move = torch.where(kind, index, move)
     return move
 
@@ -108,7 +115,7 @@ def play(player: Player, settings: Settings, at_random: bool) -> Play:
     rewards, ends, age = [], [], torch.zeros(settings.envs)
 
     def position(info: Mapping[str, Tensor]) -> Tensor:
-        return torch.stack([info["player_x"], info["player_y"]], 1).clone()
+        return torch.stack([info["player_x"], info["player_y"]], 1)
 
     before = position(actor.reset(settings.seed).info)
     for _ in range(settings.steps):

@@ -110,11 +110,13 @@ class Twin:
         policy = np.apply_along_axis(epsilon_greedy_policy, -1, online, config.learner.target_epsilon)
         epsilon = 0.0 if config.learner.value_transform == "identity" else config.learner.value_transform_epsilon
         behaviour = batch.behaviour.double().numpy()
+        followed = followed_share(online, policy, action, behaviour, config.learner.trace_tolerance, epsilon)
+        self.followed = np.mean([followed[t, b] for b, length in enumerate(batch.length) for t in range(length)])
         targets = transformed_retrace(
             q_target=q_target.detach().double().numpy(),
             policy=policy,
             action=action,
-            followed=followed_share(online, policy, action, behaviour, config.learner.trace_tolerance, epsilon),
+            followed=followed,
             reward=batch.extrinsic.double().numpy() + beta * batch.intrinsic.double().numpy(),
             gamma=gamma[batch.inputs.mixture.numpy()],
             terminated=batch.terminated.numpy(),
@@ -171,7 +173,9 @@ def test_an_update_equals_its_twin(
     update = learner.update(batch, 0)
     assert update.applied.item()
     assert update.priority.numpy() == pytest.approx(twin.priority, rel=1e-3, abs=1e-4)
-    assert learner.pop_statistics()["loss/retrace"] == pytest.approx(twin.loss, rel=1e-3)
+    statistics = learner.pop_statistics()
+    assert statistics["loss/retrace"] == pytest.approx(twin.loss, rel=1e-3)
+    assert statistics["learner/followed"] == pytest.approx(twin.followed, rel=1e-3)
     for name, weight in learner.network.state_dict().items():
         assert torch.allclose(weight, twin.weights[name], atol=2e-5), name
 
