@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 from ngu.config import NoveltyConfig
 from ngu.envs.protocol import EnvironmentSpec
-from ngu.networks import folded, scaled_observation
 from ngu.novelty.embedding import Embedding, InverseDynamics, dimensions_in_use, inverse_dynamics_loss
 from ngu.novelty.snapshots import EmbeddingSnapshots
+from ngu.observations import folded, scaled_observation
 
 CPU = torch.device("cpu")
 IMAGES = EnvironmentSpec((3, 7, 7), torch.uint8, 4)

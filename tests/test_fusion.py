@@ -11,10 +11,12 @@ from torch import Tensor
 
 from ngu.actor import choose_actions, episode_totals
 from ngu.learner import _summarise, retrace_errors, weighted_loss
-from ngu.networks import _lstm_cell, _scaled_image
+from ngu.moments import merge_moments
+from ngu.networks import _lstm_cell
 from ngu.novelty.episodic import Kernel, _averaged, episodic_reward, nearest_squared_distances
-from ngu.novelty.lifelong import merge_moments, modulator, whiten
+from ngu.novelty.lifelong import modulator
 from ngu.novelty.snapshots import pixels_under
+from ngu.observations import _scaled_image, whiten
 from ngu.policy_statistics import _merge
 from ngu.retrace import ValueTransform
 from ngu.sequences import advance_streams

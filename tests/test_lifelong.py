@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from ngu.config import NoveltyConfig
 from ngu.envs.protocol import EnvironmentSpec
-from ngu.novelty.lifelong import RandomNetworkDistillation, RunningMoments, clipped_modulator, modulator
+from ngu.moments import RunningMoments
+from ngu.novelty.lifelong import RandomNetworkDistillation, clipped_modulator, modulator
 
 numbers = st.floats(-1e3, 1e3, width=32)
 batches = st.lists(st.lists(numbers, min_size=0, max_size=7), min_size=1, max_size=8)

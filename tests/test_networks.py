@@ -19,10 +19,9 @@ from ngu.networks import (
     QNetwork,
     RecurrentState,
     Torso,
-    folded,
     folded_convolution,
-    scaled_observation,
 )
+from ngu.observations import folded, scaled_observation
 
 IMAGES = EnvironmentSpec((3, 7, 7), torch.uint8, 4)
 VECTORS = EnvironmentSpec((5,), torch.float32, 3)
@@ -78,7 +77,7 @@ def test_a_step_takes_what_was_seen_beforehand() -> None:
     torch.manual_seed(0)
     network = QNetwork(IMAGES, 2, SMALL)
     inputs, state = at(random_inputs(IMAGES, 1, 3, 2), 0), random_state(3)
-    seen = network.look(inputs.observation)
+    seen = network.look(network.prepare(inputs.observation))
     inputs_elsewhere = dataclasses.replace(inputs, observation=torch.zeros_like(inputs.observation))
     expected, _ = network.step(inputs, state)
     values, _ = network.step(inputs_elsewhere, state, seen)

@@ -176,7 +176,7 @@ class Actor:
         """Everything that follows from a new observation, the choice of the next action included."""
         first = step.first
         with self._sight.fork(), autocast(self.device, self.precision):
-            seen = self.network.look(step.observation)
+            seen = self.network.look(self.network.prepare(step.observation))
         measured = self._controllable_state(step) if self.novelty.config.hand_crafted else None
         parts = self.novelty.parts(step.observation, first, step.terminated, measured)
         self._count(step, parts.reward, parts.alpha, parts.episodic, parts.error)
@@ -251,8 +251,7 @@ class Actor:
         """Takes over the learner's weights; `trained` says whether they are more than initial ones."""
         if trained:
             self.epsilon.copy_(self._own_epsilon)
-        with torch.no_grad():
-            torch._foreach_copy_(list(self.network.parameters()), list(network.parameters()))
+        self.network.take_over(network)
         self.novelty.publish(novelty)
 
     def pop_statistics(self) -> dict[str, float]:

@@ -182,6 +182,8 @@ class NoveltyConfig:
     """A ReLU after f's last layer. Where pictures hardly change, it may cut outputs off for all of them."""
     embedding_hidden: int = 128
     """Width of the hidden layer of the action classifier h."""
+    embedding_whiten: bool = False
+    """f takes observations less their running mean, over their deviation: where little moves, it sees what does."""
     embedding_snapshots: int = 2
     """Frozen copies of f for running episodes; one that none uses is renewed. At most one more than environments."""
     filters: tuple[int, ...] = (16, 32)
@@ -287,6 +289,8 @@ class NetworkConfig:
     """Width of the fully connected layer behind the torso."""
     lstm_size: int = 256
     """Units of the LSTM."""
+    whiten: bool = False
+    """The torso takes observations less their running mean, over their deviation, as RND does; see embedding_whiten."""
     log_rewards: bool = False
     """The LSTM takes sign(r) log(1 + |r|) of both rewards in: novelty of 30, scores of 1,000 would flood its gates."""
     lstm_input_multiple: int = 1

@@ -18,7 +18,7 @@ from ngu.config import Config, LearnerConfig
 from ngu.envs.protocol import EnvironmentSpec
 from ngu.graphs import Branch, Graphed, fusable
 from ngu.mixture import Mixture
-from ngu.networks import AgentInput, QNetwork, RecurrentState, scaled_observation
+from ngu.networks import AgentInput, QNetwork, RecurrentState
 from ngu.novelty.model import NoveltyModel, NoveltyReport, NoveltyTrainer
 from ngu.optimiser import GuardedAdam
 from ngu.policy_statistics import PolicyStatistics
@@ -35,6 +35,16 @@ class Update:
     priority: Tensor
     """Not a number where the update was skipped, so that replay keeps the old priority."""
     applied: Tensor
+
+
+@dataclass
+class Frames:
+    """F transitions (x_t, a_t, x_{t+1}), [F, ...] each."""
+
+    observation: Tensor
+    action: Tensor
+    next_observation: Tensor
+    valid: Tensor
 
 
 def learning_rate(config: LearnerConfig, agent_steps: int) -> float:
@@ -210,8 +220,7 @@ class Learner:
         self.summed += 1
         self._average()
         if self.updates % self.config.learner.target_period == 0:
-            with torch.no_grad():
-                torch._foreach_copy_(list(self.target.parameters()), list(self.network.parameters()))
+            self.target.take_over(self.network)
         return result
 
     @property
@@ -225,10 +234,15 @@ class Learner:
         if self.average is not None:
             newest = min(1.0, 1 / (self.config.learner.average_share * self.updates))
             torch._foreach_lerp_(list(self.average.parameters()), list(self.network.parameters()), newest)
+            self.average.take_over_inputs(self.network)
 
     def _learn(self, batch: Batch) -> Update:
+        frames = self._last_frames(batch)
         with self._novelty_branch.fork():
-            report = self._train_novelty(batch)
+            report = self.novelty_trainer.train(
+                frames.observation, frames.action, frames.next_observation, frames.valid
+            )
+        self.network.observe(frames.next_observation, frames.valid)
         mixture = self._trained_mixture(batch.inputs.mixture)
         with autocast(self.device, self.precision):
             inputs = self._shared_inputs(batch.inputs, mixture)
@@ -262,10 +276,10 @@ class Learner:
         return Update(torch.where(step.applied, priority, torch.nan), step.applied)
 
     def _shared_inputs(self, inputs: AgentInput, mixture: Tensor) -> AgentInput:
-        """Inputs [T, B, ...] for both networks: the policy that is trained, and observations scaled once."""
-        flat = scaled_observation(inputs.observation.flatten(0, 1), self.network.torso.fold)
+        """Inputs [T, B, ...] for both networks: the policy that is trained, and observations prepared once."""
+        flat = self.network.prepare(inputs.observation.flatten(0, 1))
         observation = torch.unflatten(flat, 0, inputs.observation.shape[:2])
-        return replace(inputs, mixture=mixture, observation=observation)
+        return replace(inputs, mixture=mixture, observation=observation, prepared=True)
 
     def _trained_mixture(self, collected: Tensor) -> Tensor:
         """Which policy each sequence trains, [B]: its own, or with the cross-mixture ratio a random other one."""
@@ -276,18 +290,18 @@ class Learner:
         shift = 1 + (draw[1] * (count - 1)).to(torch.int64).clamp_max(count - 2)
         return torch.where(draw[0] < ratio, (collected + shift) % count, collected)
 
-    def _train_novelty(self, batch: Batch) -> NoveltyReport:
-        """Inverse dynamics and RND on the last transitions of each sequence's valid part."""
+    def _last_frames(self, batch: Batch) -> Frames:
+        """What trains inverse dynamics and RND: the last transitions of each sequence's valid part."""
         index, exists = last_transitions(
             batch.length, min(self.config.novelty.train_frames, self.config.replay.trace_length)
         )
         column = torch.arange(len(batch.length), device=self.device).expand_as(index)
         observation = batch.inputs.observation
-        return self.novelty_trainer.train(
-            observation[index, column].flatten(0, 1),
-            batch.action[index, column].flatten(),
-            observation[index + 1, column].flatten(0, 1),
-            exists.flatten(),
+        return Frames(
+            observation=observation[index, column].flatten(0, 1),
+            action=batch.action[index, column].flatten(),
+            next_observation=observation[index + 1, column].flatten(0, 1),
+            valid=exists.flatten(),
         )
 
     @torch.no_grad()

@@ -6,7 +6,7 @@ Time first, then batch: observations [T, B, ...], values [T, B, A].
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 import torch.nn.functional as F  # noqa: N812
@@ -17,37 +17,7 @@ from ngu.config import NetworkConfig
 from ngu.envs.protocol import EnvironmentSpec
 from ngu.errors import UserError
 from ngu.graphs import fusable
-
-_COMPUTED_IN = (torch.float32, torch.bfloat16, torch.float16)
-
-
-def scaled_observation(observation: Tensor, fold: int = 1) -> Tensor:
-    """[B, *observation_shape] to what networks take in: images from 0..255 to 0..1, vectors as they are.
-
-    Images come out channels last and, under autocast, in its precision: the layout and type that convolutions want. On
-    a GPU they are folded as `Torso.fold` says. Floats pass through, so an observation that several networks share is
-    scaled once.
-    """
-    if observation.dtype != torch.uint8:
-        return observation if observation.dtype in _COMPUTED_IN else observation.float()
-    if observation.dim() != 4:
-        return observation.float() / 255
-    return _scaled_image(observation, compute_dtype(observation.device), fold if observation.is_cuda else 1)
-
-
-def compute_dtype(device: torch.device) -> torch.dtype:
-    """The type that convolutions and matrix products run in here and now."""
-    return torch.get_autocast_dtype(device.type) if torch.is_autocast_enabled(device.type) else torch.float32
-
-
-@fusable
-def _scaled_image(image: Tensor, dtype: torch.dtype, fold: int) -> Tensor:
-    return folded((image.float() / 255).to(dtype), fold).contiguous(memory_format=torch.channels_last)
-
-
-def folded(image: Tensor, fold: int) -> Tensor:
-    """[B, C, H, W] to [B, C fold^2, H / fold, W / fold]: the pixels of each block become channels of one pixel."""
-    return F.pixel_unshuffle(image, fold) if fold > 1 else image
+from ngu.observations import Whitening, folded, prepared
 
 
 def folded_convolution(image: Tensor, weight: Tensor, fold: int) -> Tensor:
@@ -149,7 +119,7 @@ class AgentInput:
     """What the policy sees at each step; leading dimensions [T, B] or [B]."""
 
     observation: Tensor
-    """x_t"""
+    """x_t, or what `QNetwork.prepare` made of it, if it is `prepared`."""
     previous_action: Tensor
     """a_{t-1}, int64; -1 at an episode's first observation."""
     extrinsic: Tensor
@@ -158,12 +128,17 @@ class AgentInput:
     """The intrinsic reward r_i(x_t) that the last step brought."""
     mixture: Tensor
     """[B] int64, the index i of beta_i; constant in time."""
+    prepared: bool = False
 
     def between(self, begin: int, end: int | None = None) -> AgentInput:
         """The inputs of some of the steps."""
         part = slice(begin, end)
-        return AgentInput(
-            self.observation[part], self.previous_action[part], self.extrinsic[part], self.intrinsic[part], self.mixture
+        return replace(
+            self,
+            observation=self.observation[part],
+            previous_action=self.previous_action[part],
+            extrinsic=self.extrinsic[part],
+            intrinsic=self.intrinsic[part],
         )
 
 
@@ -184,6 +159,7 @@ class QNetwork(nn.Module):
         self.num_mixtures = num_mixtures
         self.lstm_size = config.lstm_size
         self.log_rewards = config.log_rewards
+        self.inputs = Whitening.for_control(spec.observation_shape) if config.whiten else None
         self.torso = Torso(spec, config.filters, config.kernels, config.strides, config.hidden)
         self.dense = nn.Linear(self.torso.size, config.torso_size)
         inputs = config.torso_size + spec.num_actions + 2 + num_mixtures
@@ -213,9 +189,29 @@ class QNetwork(nn.Module):
         zero = torch.zeros(batch, self.lstm_size, device=self.dense.weight.device)
         return RecurrentState(zero, zero.clone())
 
-    def look(self, observation: Tensor) -> Tensor:
-        """The part that needs the observation alone, [B, *observation_shape] to [B, torso_size]."""
-        return torch.relu(self.dense(self.torso(scaled_observation(observation, self.torso.fold))))
+    def take_over(self, other: QNetwork) -> None:
+        """Copies another one's weights, and the statistics of its inputs."""
+        with torch.no_grad():
+            torch._foreach_copy_(list(self.parameters()), list(other.parameters()))
+        self.take_over_inputs(other)
+
+    def take_over_inputs(self, other: QNetwork) -> None:
+        """Copies the statistics alone."""
+        for mine, theirs in zip(self.buffers(), other.buffers(), strict=True):
+            mine.copy_(theirs)
+
+    def observe(self, observation: Tensor, valid: Tensor) -> None:
+        """Adds [B, *observation_shape] to the statistics of the inputs, if they are whitened; `valid` is [B] bool."""
+        if self.inputs is not None:
+            self.inputs.observe(observation, valid)
+
+    def prepare(self, observation: Tensor) -> Tensor:
+        """[B, *observation_shape] as the environments gave it, to what `look` takes in."""
+        return prepared(observation, self.inputs, self.torso.fold)
+
+    def look(self, features: Tensor) -> Tensor:
+        """The part that needs the observation alone, to [B, torso_size]."""
+        return torch.relu(self.dense(self.torso(features)))
 
     def step(
         self, inputs: AgentInput, state: RecurrentState, seen: Tensor | None = None
@@ -253,7 +249,8 @@ class QNetwork(nn.Module):
         """[..., padded input size of the LSTM]"""
         leading = inputs.previous_action.shape
         if seen is None:
-            seen = self.look(inputs.observation.flatten(0, len(leading) - 1))
+            flat = inputs.observation.flatten(0, len(leading) - 1)
+            seen = self.look(flat if inputs.prepared else self.prepare(flat))
         dense = seen.view(*leading, -1)
         rewards = torch.stack([inputs.extrinsic, inputs.intrinsic], -1)
         if self.log_rewards:

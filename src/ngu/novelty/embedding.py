@@ -11,7 +11,8 @@ from torch import Tensor, nn
 
 from ngu.config import NoveltyConfig
 from ngu.envs.protocol import EnvironmentSpec
-from ngu.networks import Torso, scaled_observation
+from ngu.networks import Torso
+from ngu.observations import Whitening, prepared
 
 
 class Embedding(nn.Module):
@@ -19,6 +20,7 @@ class Embedding(nn.Module):
 
     def __init__(self, spec: EnvironmentSpec, config: NoveltyConfig) -> None:
         super().__init__()
+        self.inputs = Whitening.for_control(spec.observation_shape) if config.embedding_whiten else None
         self.torso = Torso(spec, config.filters, config.kernels, config.strides, config.hidden)
         self.out = nn.Linear(self.torso.size, config.embedding_size)
         self.relu = config.embedding_relu
@@ -28,10 +30,15 @@ class Embedding(nn.Module):
 
         The last layer runs in full precision: distances between controllable states are differences of its outputs.
         """
-        features = self.torso(scaled_observation(observation, self.torso.fold))
+        features = self.torso(prepared(observation, self.inputs, self.torso.fold))
         with torch.autocast(features.device.type, enabled=False):
             state: Tensor = self.out(features.float())
             return torch.relu(state) if self.relu else state
+
+    def observe(self, observation: Tensor, valid: Tensor) -> None:
+        """Adds [B, *observation_shape] to the statistics of the inputs, if they are whitened; `valid` is [B] bool."""
+        if self.inputs is not None:
+            self.inputs.observe(observation, valid)
 
     def store_in(self, dtype: torch.dtype) -> None:
         """Keeps the weights in the type that they are used in, for a copy that is not trained."""

@@ -85,6 +85,7 @@ class NoveltyTrainer:
         values: dict[str, Tensor] = {}
         refused = torch.zeros((), dtype=torch.bool, device=action.device)
         if self.inverse is not None and self.model.inverse is not None:
+            self.model.inverse.embedding.observe(next_observation, valid)
             with autocast(action.device, self.precision):
                 logits, state = self.model.inverse(observation, next_observation)
             loss, metrics = inverse_dynamics_loss(logits, action, valid)

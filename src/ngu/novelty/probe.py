@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from ngu.config import LearnerConfig, ProbeConfig
 from ngu.envs.protocol import EnvironmentSpec
 from ngu.graphs import fusable
-from ngu.novelty.lifelong import RunningMoments
+from ngu.moments import RunningMoments
 from ngu.optimiser import GuardedAdam
 
 _MEMORY_OF_INPUTS = 0.99

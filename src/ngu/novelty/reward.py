@@ -16,9 +16,10 @@ from ngu.config import LearnerConfig, NoveltyConfig, Precision
 from ngu.envs.protocol import EnvironmentSpec
 from ngu.errors import UserError
 from ngu.graphs import Branch
+from ngu.moments import RunningMoments
 from ngu.novelty.episodic import DistanceScale, EpisodicMemory, Kernel, episodic_reward
 from ngu.novelty.inputs import check_parts, check_tensor
-from ngu.novelty.lifelong import RandomNetworkDistillation, RunningMoments, clipped_modulator, modulator
+from ngu.novelty.lifelong import RandomNetworkDistillation, clipped_modulator, modulator
 from ngu.novelty.model import NoveltyModel, NoveltyReport, NoveltyTrainer
 from ngu.novelty.nearest import search_nearest
 from ngu.novelty.snapshots import EmbeddingSnapshots

@@ -1,7 +1,7 @@
 """Frozen copies of the embedding f for acting: a memory never mixes two embeddings (paper, App. F.2: "once/episode").
 
 The weights of all copies lie in one tensor for each layer, [K, ...], so that each environment can go through a copy of
-its own in one batched matrix product per layer.
+its own in one batched matrix product per layer. So do the statistics that a copy whitens its inputs with.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from ngu.graphs import Branch, fusable
-from ngu.networks import folded, scaled_observation
+from ngu.moments import deviation_of
 from ngu.novelty.embedding import Embedding
+from ngu.observations import compute_dtype, folded, scaled_observation, whiten
 
 _FEW = 4
 """Up to so many copies a GPU computes all of them for all environments: reckoned, not timed, to cost less than to
@@ -49,8 +50,8 @@ class EmbeddingSnapshots(nn.Module):
         self._branches = [Branch(device, urgent=True) for _ in range(copies - 1 if copies <= _FEW else 0)]
         template = self._template[0]
         template.store_in(dtype)
-        self._layers = {name: name.replace(".", "_") for name, _ in template.named_parameters()}
-        for name, weight in template.named_parameters():
+        self._layers = {name: name.replace(".", "_") for name in _tensors(template)}
+        for name, weight in _tensors(template).items():
             stack = as_stacked(weight).expand(copies, *as_stacked(weight).shape).contiguous()
             self.register_buffer(self._layers[name], stack)
         self.register_buffer("slot", torch.zeros(num_envs, dtype=torch.int64, device=device))
@@ -62,7 +63,7 @@ class EmbeddingSnapshots(nn.Module):
 
     @property
     def stacks(self) -> list[Tensor]:
-        """For each parameter of f the weights of all copies, [K, ...], in the order of `as_stacked`."""
+        """For each of f's `_tensors` those of all copies, [K, ...], in the order of `as_stacked`."""
         return [self.get_buffer(name) for name in self._layers.values()]
 
     def embedding(self, copy_index: int) -> Embedding:
@@ -81,7 +82,9 @@ class EmbeddingSnapshots(nn.Module):
 
     def forward(self, observation: Tensor) -> Tensor:
         """[E, *observation_shape] to [E, p], each environment through its own copy."""
-        features = scaled_observation(observation, self._template[0].torso.fold)
+        template = self._template[0]
+        # Without statistics of each copy's own all copies take in the same, which is prepared once.
+        features = observation if template.inputs is not None else scaled_observation(observation, template.torso.fold)
         if features.device.type == "cpu":
             return self._apart(features)
         return self._together(features) if len(self) <= _FEW else self._batched(features)
@@ -116,9 +119,15 @@ class EmbeddingSnapshots(nn.Module):
         """Each environment with weights of its own: a convolution is a matrix product with the pixels under it."""
         embedding = self._template[0]
         torso = embedding.torso
-        weights = [stack.index_select(0, self.slot) for stack in self.stacks]
+        own = {name: stack.index_select(0, self.slot) for name, stack in zip(self._layers, self.stacks, strict=True)}
+        weights = [own[name] for name, _ in embedding.named_parameters()]
         layers = [layer for layer in torso.layers if isinstance(layer, nn.Conv2d | nn.Linear)]
         hidden = features
+        if embedding.inputs is not None:
+            weight = own["inputs.weight"].view(-1, *[1] * (features.dim() - 1))
+            deviation = deviation_of(weight, own["inputs.square"]).clamp_min(embedding.inputs.least)
+            fold = torso.fold if features.is_cuda else 1
+            hidden = whiten(features, own["inputs.mean"], deviation, compute_dtype(features.device), fold)
         for layer, weight, bias in zip(layers, weights[:-2:2], weights[1:-2:2], strict=True):
             if isinstance(layer, nn.Conv2d):
                 hidden = batched_convolution(hidden, weight, bias, layer.stride[0], torso.fold)
@@ -137,7 +146,7 @@ class EmbeddingSnapshots(nn.Module):
         used = (self.slot.unsqueeze(1) == copies).any(0)
         renewed = (~used) & (torch.cumsum(~used, 0) == 1)
         some, chosen = renewed.any(), renewed.to(torch.int64).argmax(0, keepdim=True)
-        for stack, theirs in zip(self.stacks, embedding.parameters(), strict=True):
+        for stack, theirs in zip(self.stacks, _tensors(embedding).values(), strict=True):
             new = as_stacked(theirs).to(stack.dtype).unsqueeze(0)
             stack.index_copy_(0, chosen, torch.where(some, new, stack.index_select(0, chosen)))
         self.newest.copy_(torch.where(some, chosen.squeeze(0), self.newest))
@@ -145,11 +154,16 @@ class EmbeddingSnapshots(nn.Module):
         return renewed
 
     @torch.no_grad()
-    def replace_all(self, embedding: nn.Module) -> None:
+    def replace_all(self, embedding: Embedding) -> None:
         """Copies `embedding` into all copies, for a new start with empty memories."""
-        for stack, theirs in zip(self.stacks, embedding.parameters(), strict=True):
+        for stack, theirs in zip(self.stacks, _tensors(embedding).values(), strict=True):
             stack.copy_(as_stacked(theirs).expand_as(stack))
         self.age.zero_()
+
+
+def _tensors(embedding: Embedding) -> dict[str, Tensor]:
+    """What makes up f: its weights, and the statistics of its inputs if it whitens them."""
+    return {**dict(embedding.named_parameters()), **dict(embedding.named_buffers())}
 
 
 def as_stacked(weight: Tensor) -> Tensor:
