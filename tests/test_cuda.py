@@ -192,13 +192,16 @@ def test_probes_go_through_graphs(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("copies", [3, 9], ids=["all copies for all", "weights for each"])
 @pytest.mark.parametrize("precision", ["fp32", "fp16"])
-def test_each_environment_goes_through_its_own_f(copies: int, precision: Precision) -> None:
+@pytest.mark.parametrize("whiten", [False, True], ids=["scaled", "whitened"])
+def test_each_environment_goes_through_its_own_f(copies: int, precision: Precision, whiten: bool) -> None:
     """Frozen copies of f of Atari's size give on a GPU, recorded as a graph, what they give on the CPU; renewed too."""
     spec = EnvironmentSpec((1, 84, 84), torch.uint8, 18)
-    config = NoveltyConfig(filters=(32, 64, 64), kernels=(8, 4, 3), strides=(4, 2, 1))
+    config = NoveltyConfig(filters=(32, 64, 64), kernels=(8, 4, 3), strides=(4, 2, 1), embedding_whiten=whiten)
     torch.manual_seed(0)
     first, *later = (Embedding(spec, config) for _ in range(4))
     observation = torch.randint(256, (8, 1, 84, 84)).to(torch.uint8)
+    for number, embedding in enumerate(later):
+        embedding.observe(observation // (number + 1), torch.ones(8, dtype=torch.bool))
     found = []
     for device in (torch.device("cpu"), CUDA):
         stored = storage_dtype(device, precision)
@@ -249,7 +252,11 @@ def weights(learner: Learner) -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize("change", [{}, AROUND, BALANCED], ids=["plain", "around", "balanced"])
+WHITENED = {"network__whiten": True, "novelty__embedding_whiten": True}
+"""Networks whose inputs have running statistics, which change inside the recorded update."""
+
+
+@pytest.mark.parametrize("change", [{}, AROUND, BALANCED, WHITENED], ids=["plain", "around", "balanced", "whitened"])
 def test_recorded_updates_equal_plain_ones_and_those_of_the_cpu(
     change: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -37,10 +37,11 @@ from ngu.run_folder import RunFolder
         {},
         {"mixture__num_mixtures": 3, "mixture__cross_mixture_ratio": 0.5, "novelty__memory_episodes": 2},
         {"learner__average_share": 0.5},
+        {"network__whiten": True, "novelty__embedding_whiten": True},
         {"novelty__episodic": False},
         {"novelty__lifelong": False, "novelty__controllable_states": "random", "replay__importance_exponent": 0.0},
     ],
-    ids=["ngu", "family", "average", "rnd", "random projection"],
+    ids=["ngu", "family", "average", "whitened", "rnd", "random projection"],
 )
 def test_stopping_half_way_changes_no_byte(tmp_path: Path, settings: dict[str, Any]) -> None:
     assert main(train_command(tmp_path, "whole", run__steps=640, **settings)) == 0
