@@ -321,24 +321,24 @@ def test_the_actor_acts_with_the_weights_it_fetched_last() -> None:
     assert not difference(dict(stage.actor.network.state_dict()), dict(stage.learner.network.state_dict()))
 
 
-def test_a_random_start_lasts_until_trained_weights_come() -> None:
-    stage = Stage(epsilon=0.0, actor__random_start=True).play(30)
+def test_a_random_start_lasts_until_it_is_ended() -> None:
+    stage = Stage(epsilon=0.0, actor__random_steps=1).play(30)
     actions = stage.env.spec.num_actions
     batch = stage.everything()
     taken = {int(batch.action[t, b]) for t, b in steps_of(batch)}
     assert taken == set(range(actions))
     assert torch.equal(batch.behaviour[batch.valid], torch.full_like(batch.behaviour[batch.valid], 1 / actions))
-    stage.actor.fetch(stage.learner.network, stage.learner.novelty, trained=False)
-    assert stage.play(1).actor.behaviour.tolist() == pytest.approx([1 / actions] * stage.env.num_envs)
     stage.actor.fetch(stage.learner.network, stage.learner.novelty)
+    assert stage.play(1).actor.behaviour.tolist() == pytest.approx([1 / actions] * stage.env.num_envs)
+    stage.actor.follow_policies()
     assert stage.play(1).actor.behaviour.tolist() == [1.0] * stage.env.num_envs
-    other = Stage(epsilon=0.0, actor__random_start=True)
+    other = Stage(epsilon=0.0, actor__random_steps=1)
     other.actor.load_state_dict(stage.actor.state_dict())
     assert other.play(1).actor.behaviour.tolist() == [1.0] * stage.env.num_envs
 
 
 def test_who_only_plays_does_not_start_at_random() -> None:
-    stage = Stage(actor__random_start=True)
+    stage = Stage(actor__random_steps=1)
     player = make_actor(
         stage.config,
         ScriptedEpisodes(SCRIPT),

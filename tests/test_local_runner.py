@@ -48,7 +48,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "lookahead": {"replay__lookahead": 5},
     "cut margin": {"replay__cut_margin": 5},
     "average": {"learner__average_share": 0.3},
-    "random start": {"actor__random_start": True},
+    "random start": {"actor__random_steps": 200},
 }
 
 
@@ -112,6 +112,21 @@ def test_saving_changes_nothing() -> None:
 
 
 # ------------------------------------------------------------------------------------------- acting and learning
+
+
+@pytest.mark.parametrize("steps", [1, 17, 40])
+def test_a_random_start_lasts_for_as_many_steps_as_are_asked_for(steps: int) -> None:
+    """And learning goes on beside it."""
+    runner = make_runner(actor__random_steps=8 * steps - 3)  # of 8 environments; rounded up
+    (actor,) = runner.agent.actors
+    at_random = []
+    for _ in range(60):
+        advance(runner, 1)
+        at_random.append(bool((actor.behaviour == 1 / 4).all()))
+    # The first action is chosen at the reset, each following one at the end of a step.
+    assert at_random == [action < steps for action in range(1, 61)]
+    assert torch.equal(actor.epsilon, actor._own_epsilon)
+    assert runner.agent.learner.updates > 3
 
 
 @pytest.mark.parametrize("ratio", [0.25, 1.5, 20.0])

@@ -183,7 +183,8 @@ def stored() -> int:
 
 def test_an_actor_process_is_the_local_actor() -> None:
     """Called directly, with weights that change on the way: the same rows, and new weights once in a period."""
-    config = ray_config(3, actor__update_period=20, actor__random_start=True)
+    random_steps = 25  # of each environment: ends inside a chunk
+    config = ray_config(3, actor__update_period=20, actor__random_steps=6 * random_steps)
     size, slot, steps = 2, 1, config.ray.chunk_steps
     mixture, epsilon = slots_of(config, CPU)
     env = make_environment(config, size, CPU)
@@ -199,10 +200,12 @@ def test_an_actor_process_is_the_local_actor() -> None:
             for parameter in [*learner.network.parameters(), *learner.novelty.parameters()]:
                 parameter.add_(0.05 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(chunk)))
         if chunk % 2 == 0:
-            actor.fetch(learner.network, learner.novelty, trained=chunk > 0)
+            actor.fetch(learner.network, learner.novelty)
         if chunk == 0:
             actor.reset(seed_of(config.run.seed, "environments", slot, 0))
-        for _ in range(steps - (chunk == 0)):
+        for row in range(chunk * steps + (chunk == 0), (chunk + 1) * steps):
+            if row == random_steps:
+                actor.follow_policies()
             actor.step()
         answer = process.collect(7 * chunk, weights_of(learner), compress=chunk % 3 == 0)
         versions.append(answer["version"])
@@ -231,6 +234,22 @@ def test_the_next_actor_of_a_slot_is_the_same_with_other_episodes() -> None:
     assert all(np.array_equal(mine[name], twins[name]) for name in mine)
     assert mine["first"][0].all()
     assert not np.array_equal(mine["observation"], answers[0]["arrays"]["observation"])
+
+
+def test_the_next_actor_of_a_slot_acts_at_random_only_as_long_as_the_last_one_would_have() -> None:
+    steps = ray_config(3).ray.chunk_steps
+    config = ray_config(3, actor__random_steps=6 * (steps + 3))
+    weights = weights_of(make_learner(config, make_environment(config, 2, CPU).spec, CPU))
+    for acted in (0, steps, 2 * steps):
+        process = ActorProcess(to_dict(config), 2, acted, None)
+        arrays = process.collect(0, weights, compress=False)["arrays"]
+        rows = unpack(arrays, process.env.spec, steps, 2, config.network.lstm_size).rows
+        # A row holds the probability of the action before it.
+        actions = process.env.spec.num_actions
+        chosen = torch.arange(acted, acted + steps - 1).unsqueeze(1).expand(-1, 2)
+        at_random = chosen < steps + 3
+        told = ~rows.first[1:]
+        assert torch.equal((rows.behaviour[1:] == 1 / actions)[told], at_random[told])
 
 
 @pytest.mark.parametrize("average_share", [0.0, 0.5])

@@ -63,7 +63,7 @@ class Actor:
         """`objective` is what TD errors are measured by; a replay needs it. `streams` are replay's for this actor.
 
         Without `sees_extrinsic` r_e is 0 for the networks and for replay; metrics tell the true one. With
-        `random_start` it acts at random until it first fetches weights that have been trained.
+        `random_start` it acts at random until it is told to `follow_policies`.
         """
         self.env = env
         self.network = network.requires_grad_(False)
@@ -247,10 +247,12 @@ class Actor:
         self.episode_length.copy_(totals[1])
         self.sums.add_(totals[2])
 
-    def fetch(self, network: QNetwork, novelty: NoveltyModel, *, trained: bool = True) -> None:
-        """Takes over the learner's weights; `trained` says whether they are more than initial ones."""
-        if trained:
-            self.epsilon.copy_(self._own_epsilon)
+    def follow_policies(self) -> None:
+        """Ends a random start: from now on each environment acts with its own epsilon."""
+        self.epsilon.copy_(self._own_epsilon)
+
+    def fetch(self, network: QNetwork, novelty: NoveltyModel) -> None:
+        """Takes over the learner's weights."""
         self.network.take_over(network)
         self.novelty.publish(novelty)
 

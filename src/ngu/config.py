@@ -438,11 +438,12 @@ class ActorConfig:
 
     update_period: int = 100
     """Acting steps between fetches of the learner's weights."""
-    random_start: bool = False
-    """Act at random until something has been learned: an untrained network prefers one action everywhere."""
+    random_steps: int = 0
+    """Act at random for so many agent steps, learning beside it: a new network prefers one action everywhere."""
 
     def __post_init__(self) -> None:
         _require(self.update_period >= 1, f"actor.update_period is {self.update_period}; set it to 1 or more.")
+        _require(self.random_steps >= 0, f"actor.random_steps is {self.random_steps}; set it to 0 or more.")
 
 
 @dataclass(frozen=True)
@@ -617,6 +618,11 @@ class Config:
     def steps_per_update(self) -> float:
         """Collected steps for each learner update."""
         return self.learner.batch_size * self.replay.trace_length / self.learner.replay_ratio
+
+    @property
+    def random_acting_steps(self) -> int:
+        """How many steps each environment acts at random at first."""
+        return -(-self.actor.random_steps // self.env.num_envs)
 
 
 def _check_layers(group: str, config: NoveltyConfig | NetworkConfig) -> None:

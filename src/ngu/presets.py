@@ -209,7 +209,7 @@ _ATARI_NODE: Mapping[str, Any] = {
     "learner.rate_steps": (500_000,),
     "learner.rate_factors": (1.0,),
     "learner.target_period": 250,
-    "actor.random_start": True,
+    "actor.random_steps": 500_000,
     "evaluation.max_steps": 4500,
     "evaluation.period": 5_000_000,
     "run.steps": 25_000_000,

@@ -66,6 +66,8 @@ class ActorProcess:
         self.config = config
         self._slot = slot
         self._acted = acted
+        self._chosen = acted
+        """Actions of each environment that the slot has chosen until now."""
         size = config.env.num_envs // config.env.groups
         group = slice(slot * size, (slot + 1) * size)
         mixture, epsilon = (values[group] for values in slots_of(config, CPU))
@@ -77,6 +79,8 @@ class ActorProcess:
         self.actor = make_actor(config, self.env, self._pupil, mixture, epsilon, generator, self._recorder)
         if running is not None:
             load_running(self.actor.novelty, running)
+        if acted >= config.random_acting_steps:
+            self.actor.follow_policies()
         self._version = -1
         self._since_fetch = 0
         self._started = False
@@ -87,13 +91,17 @@ class ActorProcess:
         period = self.config.actor.update_period
         if version > self._version and (not self._started or self._since_fetch >= period):
             self._pupil.load(weights)
-            self.actor.fetch(self._pupil.network, self._pupil.novelty, trained=version > 0)
+            self.actor.fetch(self._pupil.network, self._pupil.novelty)
             self._version, self._since_fetch = version, 0
         if not self._started:
             self.actor.reset(seed_of(self.config.run.seed, "environments", self._slot, self._acted))
+            self._chosen += 1
             self._started = True
         while not self._recorder.full:
+            if self._chosen == self.config.random_acting_steps:
+                self.actor.follow_policies()
             self.actor.step()
+            self._chosen += 1
         self._since_fetch += self.config.ray.chunk_steps
         sums = self.actor.sums.clone()
         self.actor.sums.zero_()

@@ -42,6 +42,9 @@ class LocalRunner(LearningLoop):
         """One acting step of all environments, and the updates that are due after it."""
         if not self._started:
             self._start()
+        if self.acting_steps + 1 == self.config.random_acting_steps:  # the first action follows the reset
+            for actor in self.agent.actors:
+                actor.follow_policies()
         for index, actor in enumerate(self.agent.actors):
             actor.receive()
             actor.send()
