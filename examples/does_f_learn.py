@@ -1,4 +1,4 @@
-"""Does f learn what the agent controls in a game? Trains it on random play alone, with and without its last ReLU.
+"""Does f learn what the agent controls in a game? Trains it on random play alone, as the paper has it and otherwise.
 
     python examples/does_f_learn.py --game montezuma_revenge
 
@@ -33,8 +33,9 @@ class Settings:
     """Transitions that are played before, and drawn from."""
     batch_size: int = 320
     """64 sequences, of which the last 5 transitions train f."""
-    last_layers: tuple[Literal["linear", "relu"], ...] = ("relu", "linear")
-    """What f ends with; each is trained from the same first weights on the same batches."""
+    kinds: tuple[Literal["relu", "linear", "whitened"], ...] = ("relu", "linear", "whitened")
+    """f with a last ReLU, without it, and without it on whitened pictures (novelty.embedding_whiten); each is trained
+    from the same first weights on the same batches."""
     print_period: int = 100
     """In updates."""
     seed: int = 0
@@ -77,10 +78,15 @@ def numbers_in_use(played: Play, intrinsic: ngu.IntrinsicReward) -> int:
     return int((state != state[0]).any(0).sum())
 
 
-def train(played: Play, envs: AtariVector, settings: Settings, relu: bool) -> dict[str, float]:
+def train(played: Play, envs: AtariVector, settings: Settings, kind: str) -> dict[str, float]:
     """Trains one f and returns what was last printed."""
-    # RND would only cost time here.
-    novelty = dataclasses.replace(ngu.preset("atari").novelty, embedding_relu=relu, lifelong=False, memory_capacity=1)
+    novelty = dataclasses.replace(
+        ngu.preset("atari").novelty,
+        embedding_relu=kind == "relu",
+        embedding_whiten=kind == "whitened",
+        lifelong=False,  # RND would only cost time here
+        memory_capacity=1,
+    )
     torch.manual_seed(settings.seed)
     intrinsic = ngu.IntrinsicReward(envs.spec, envs.num_envs, novelty)
     random = torch.Generator().manual_seed(settings.seed)
@@ -98,7 +104,7 @@ def train(played: Play, envs: AtariVector, settings: Settings, relu: bool) -> di
         if update % settings.print_period == 0:
             means = {name: float(np.mean(values[-settings.print_period :])) for name, values in seen.items()}
             print(
-                f"{'relu' if relu else 'linear'}, {update} updates: right {means['inverse/accuracy']:.1%}, "
+                f"{kind}, {update} updates: right {means['inverse/accuracy']:.1%}, "
                 f"commonest action {means['inverse/majority']:.1%}, directions {means['inverse/dimensions']:.1f}, "
                 f"numbers in use {numbers_in_use(played, intrinsic)}",
                 flush=True,
@@ -110,9 +116,7 @@ def main(settings: Settings) -> dict[str, dict[str, float]]:
     torch.set_num_threads(settings.threads)
     envs = AtariVector(settings.game, 32, threads=settings.threads)
     played = play(envs, settings.steps, settings.seed)
-    results: dict[str, dict[str, float]] = {
-        last: train(played, envs, settings, last == "relu") for last in settings.last_layers
-    }
+    results: dict[str, dict[str, float]] = {kind: train(played, envs, settings, kind) for kind in settings.kinds}
     envs.close()
     return results
 

@@ -39,6 +39,7 @@ def test_every_example_is_tested() -> None:
         "disco_maze",
         "does_f_learn",
         "goal_mountain_car",
+        "how_soon_is_the_player_seen",
         "intrinsic_reward_with_ppo",
         "look_into_a_game_agent",
         "look_into_a_maze_agent",
@@ -53,11 +54,23 @@ def test_does_f_learn(capsys: pytest.CaptureFixture[str]) -> None:
     results = example.main(tyro.cli(example.Settings, args=arguments))
     printed = capsys.readouterr().out.splitlines()
     assert [line.split(":")[0] for line in printed] == [
-        "relu, 2 updates", "relu, 4 updates", "linear, 2 updates", "linear, 4 updates"
+        f"{kind}, {updates} updates" for kind in ("relu", "linear", "whitened") for updates in (2, 4)
     ]  # fmt: skip
     assert printed[-1].endswith("numbers in use 32")
     # Linear states lose none of the directions that a ReLU cuts off.
     assert 0 <= results["relu"]["inverse/dimensions"] < results["linear"]["inverse/dimensions"] <= 32
+
+
+def test_how_soon_is_the_player_seen(capsys: pytest.CaptureFixture[str]) -> None:
+    """With whitened pictures 30 updates are enough to learn something, without them they are not."""
+    example = load("how_soon_is_the_player_seen")
+    arguments = ["--updates", "30", "--print-period", "15", "--steps", "6400", "--envs", "16", "--batch-size", "64"]
+    left = example.main(tyro.cli(example.Settings, args=arguments))
+    printed = capsys.readouterr().out.splitlines()
+    assert [line.split(":")[0] for line in printed] == [
+        f"{inputs}, {updates} updates" for inputs in ("scaled", "whitened") for updates in (15, 30)
+    ]
+    assert left["whitened"][-1] < 0.8 < left["scaled"][-1]
 
 
 def test_disco_maze(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
