@@ -195,14 +195,17 @@ _ATARI: Mapping[str, Any] = {
 # The same agent, for what one GPU node does in half an hour. What differs: more updates for each step collected, since
 # the GPU has the time, at twice the rate after a short rise, with a target network that follows sooner; errors measured
 # in units of their policy, since beta_0 would wait for the large values of the others to be learned; RND's mean and
-# deviation over the last hundred steps, since in so short a life its first errors would keep alpha at 1; random actions
-# until learning begins, since from the one action of an untrained network f learns nothing; no ReLU at the end of f,
-# which cuts most of its outputs off before they have learned anything; evaluations that end after five minutes of game;
-# one checkpoint, at the end, without replay, since 35 GB take minutes to write.
+# deviation over the last hundred steps, since in so short a life its first errors would keep alpha at 1; pictures less
+# their running mean for Q and f, which else need ten times the updates to see the player; random actions for the first
+# two percent of the run, since from the one action of a new network f learns nothing; no ReLU at the end of f, which
+# cuts most of its outputs off before they have learned anything; evaluations that end after five minutes of game; one
+# checkpoint, at the end, without replay, since 35 GB take minutes to write.
 _ATARI_NODE: Mapping[str, Any] = {
     **_ATARI,
     "mixture.balanced": True,
     "novelty.embedding_relu": False,
+    "novelty.embedding_whiten": True,
+    "network.whiten": True,
     "novelty.modulator_decay": 0.99,
     "learner.replay_ratio": 16.0,
     "learner.learning_rate": 2e-4,
