@@ -191,10 +191,14 @@ def test_the_stored_state_is_the_one_the_actor_had() -> None:
         assert torch.equal(batch.state.hidden[b], before[name])
 
 
+@pytest.mark.parametrize("widening", [0.0, 0.9])
 @pytest.mark.parametrize("transform", ["identity", "signed-sqrt"])
-def test_new_sequences_are_weighed_by_the_actors_own_td_errors(transform: str) -> None:
-    """|h(r_e + beta r_i + gamma h^-1(max Q(x', .))) - Q(x, a)|, from the values that the network gives on replay."""
-    stage = Stage(learner__value_transform=transform, replay__priority_exponent=1.0).play(60)
+def test_new_sequences_are_weighed_by_the_actors_own_td_errors(transform: str, widening: float) -> None:
+    """|h(r_e + beta r_i + gamma h^-1(max Q(x', .))) - Q(x, a)|, from the values that the network gives on replay; with
+    advantage learning the target is lower by its share of what the action is worth less than the best."""
+    stage = Stage(
+        learner__value_transform=transform, replay__priority_exponent=1.0, learner__advantage_learning=widening
+    ).play(60)
     first_priorities = stage.replay.priority.clone()
     batch = stage.everything()
     q, _ = stage.learner.network.unroll(batch.inputs, batch.state)
@@ -205,7 +209,9 @@ def test_new_sequences_are_weighed_by_the_actors_own_td_errors(transform: str) -
         for t in range(length):
             reward = batch.extrinsic[t, b] + ladder.beta[policy] * batch.intrinsic[t, b]
             follows = 0.0 if batch.terminated[t, b] else ladder.discount[policy] * h.expand(q[t + 1, b].max())
-            errors.append(abs((h.squash(reward + follows) - q[t, b, batch.action[t, b]]).item()))
+            taken = q[t, b, batch.action[t, b]]
+            target = h.squash(reward + follows) - widening * (q[t, b].max() - taken)
+            errors.append(abs((target - taken).item()))
         expected = 0.9 * max(errors) + 0.1 * np.mean(errors)
         assert first_priorities[batch.place[b]].item() == pytest.approx(expected, rel=1e-3)
 

@@ -84,6 +84,7 @@ def _cases() -> list[tuple[str, Callable[..., Any], tuple[Any, ...]]]:
                 0.01,
                 0.97,
                 0.05,
+                0.9,
                 ValueTransform(1e-3),
             ),
         ),

@@ -124,6 +124,10 @@ class Twin:
             trace_decay=config.learner.retrace_lambda,
             epsilon=epsilon,
         )
+        before = q_target.detach().double().numpy()
+        for t, b in np.ndindex(*targets.shape):
+            lost = before[t, b].max() - before[t, b, action[t, b]]
+            targets[t, b] -= config.learner.advantage_learning * lost
         loss: torch.Tensor = torch.zeros(())
         self.priority = []
         self.of_policy: dict[int, list[tuple[float, float]]] = {}
@@ -158,15 +162,22 @@ class Twin:
     transform=st.sampled_from(["identity", "signed-sqrt"]),
     trace_decay=st.sampled_from([0.0, 0.97]),
     tolerance=st.sampled_from([0.0, 0.05, 0.5]),
+    advantage_learning=st.sampled_from([0.0, 0.9]),
 )
-@settings(max_examples=16)
+@settings(max_examples=24)
 def test_an_update_equals_its_twin(
-    seed: int, mixtures: int, balanced: bool, transform: str, trace_decay: float, tolerance: float
+    seed: int,
+    mixtures: int,
+    balanced: bool,
+    transform: str,
+    trace_decay: float,
+    tolerance: float,
+    advantage_learning: float,
 ) -> None:
     config = make_tiny_config(
         mixture__num_mixtures=mixtures, mixture__discount_min=0.9, mixture__balanced=balanced,
         learner__value_transform=transform, learner__retrace_lambda=trace_decay,
-        learner__trace_tolerance=tolerance,
+        learner__trace_tolerance=tolerance, learner__advantage_learning=advantage_learning,
     )  # fmt: skip
     learner, batch = make_learner(config, seed), make_batch(config, seed=seed)
     twin = Twin(learner, batch)

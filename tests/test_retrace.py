@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from oracles import epsilon_greedy_policy, h, h_inverse, transformed_retrace
 from oracles import followed_share as followed_by_loops
 
-from ngu.retrace import ValueTransform, epsilon_greedy, followed_share, retrace_targets, reverse_scan
+from ngu.retrace import ValueTransform, epsilon_greedy, followed_share, retrace_targets, reverse_scan, widened
 
 epsilons = st.sampled_from([1e-4, 1e-3, 1e-2, 0.1, 1.0])
 values = st.floats(-1e6, 1e6, allow_nan=False)
@@ -315,3 +315,26 @@ def test_a_trace_is_cut_by_min_1_and_never_amplified() -> None:
     problem.q_target = np.zeros_like(problem.q_target)
     problem.behaviour = np.full((2, 1), 0.1)
     assert problem.targets(1.0, 0.0)[0, 0] == pytest.approx(1.5)
+
+
+# ------------------------------------------------------------------------------------------- advantage learning
+
+
+@given(st.integers(0, 1000), st.sampled_from([0.5, 0.9]))
+def test_advantage_learning_widens_gaps_and_leaves_the_best_actions_their_values(seed: int, share: float) -> None:
+    """Value iteration in a random world of 5 states and 3 actions, with and without."""
+    random = np.random.default_rng(seed)
+    reward = torch.from_numpy(random.random((5, 3)))
+    leads_to = torch.from_numpy(random.integers(5, size=(5, 3)))
+    fixed_points = []
+    for widening in (0.0, share):
+        q = torch.zeros(5, 3, dtype=torch.float64)
+        for _ in range(3000):
+            best = q.max(1).values
+            q = widened(reward + 0.9 * best[leads_to], q, best.unsqueeze(1), widening)
+        fixed_points.append(q)
+    plain, wide = fixed_points
+    value = plain.max(1).values
+    assert torch.allclose(wide.max(1).values, value, atol=1e-6)
+    assert torch.equal(wide.argmax(1), plain.argmax(1))
+    assert torch.allclose(value.unsqueeze(1) - wide, (value.unsqueeze(1) - plain) / (1 - share), atol=1e-6)

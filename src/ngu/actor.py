@@ -216,7 +216,8 @@ class Actor:
         """Hands the new row to replay, while `state` still is the state before its observation was seen."""
         assert self.objective is not None
         first = step.first
-        error = self.objective.td_error(self.taken, self.extrinsic, self.intrinsic, step.terminated, best)
+        before = self.q.max(-1).values
+        error = self.objective.td_error(self.taken, before, self.extrinsic, self.intrinsic, step.terminated, best)
         row = Row(
             observation=step.observation,
             action=self.previous_action,

@@ -168,7 +168,9 @@ def make_actor(
         model=learner.novelty,
     )
     ladder = learner.mixture
-    objective = Objective(ladder.beta[mixture], ladder.discount[mixture], learner.transform)
+    objective = Objective(
+        ladder.beta[mixture], ladder.discount[mixture], learner.transform, config.learner.advantage_learning
+    )
     probe: LinearProbe | None = None
     if config.probe.enabled and replay is not None:
         probe = LinearProbe(config.novelty.embedding_size, env.spec, config.probe, config.learner, device)

@@ -392,6 +392,8 @@ class LearnerConfig:
     """lambda of Retrace."""
     trace_tolerance: float = 0.0
     """kappa: actions worth at least V - kappa |V| count as the target policy's own in traces; 0 is Retrace itself."""
+    advantage_learning: float = 0.0
+    """Lowers the target of an action by this times what it is worth less than the best one: gaps grow 1/(1 - this)."""
     target_epsilon: float = 0.01
     """The target policy is epsilon-greedy with this epsilon."""
     value_transform: Literal["identity", "signed-sqrt"] = "identity"
@@ -411,6 +413,10 @@ class LearnerConfig:
                 0 <= getattr(self, name) <= 1,
                 f"learner.{name} is {getattr(self, name)}; set it between 0 and 1.",
             )
+        _require(
+            0 <= self.advantage_learning < 1,
+            f"learner.advantage_learning is {self.advantage_learning}; set it to 0 (gaps as they are) or below 1.",
+        )
         _require(
             0 <= self.average_share < 1,
             f"learner.average_share is {self.average_share}; set it to 0 (no average) or to a share below 1.",

@@ -24,7 +24,7 @@ from ngu.optimiser import GuardedAdam
 from ngu.policy_statistics import PolicyStatistics
 from ngu.precision import autocast
 from ngu.randomness import restore_generator
-from ngu.retrace import ValueTransform, epsilon_greedy, followed_share, retrace_targets
+from ngu.retrace import ValueTransform, epsilon_greedy, followed_share, retrace_targets, widened
 from ngu.sequences import Batch, BurnIn, sequence_priority
 
 
@@ -87,6 +87,7 @@ def retrace_errors(
     target_epsilon: float,
     trace_decay: float,
     trace_tolerance: float,
+    advantage_learning: float,
     transform: ValueTransform,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """TD errors of the Q-network, 0 where nothing is trained, the values of the actions taken, and how far the target
@@ -116,8 +117,11 @@ def retrace_errors(
         transform=transform,
     )
     steps = len(trained)
+    before = q_target[:steps]
+    believed = before.gather(-1, action[:steps].unsqueeze(-1)).squeeze(-1)
+    target = widened(target[:steps], believed, before.max(-1).values, advantage_learning)
     taken = q[:steps].gather(-1, action[:steps].unsqueeze(-1)).squeeze(-1)
-    return torch.where(trained, target[:steps] - taken, 0.0), taken, followed[:steps]
+    return torch.where(trained, target - taken, 0.0), taken, followed[:steps]
 
 
 @fusable
@@ -258,7 +262,7 @@ class Learner:
         td_error, taken, followed = retrace_errors(
             q, q_target, batch.action, batch.behaviour, batch.extrinsic, batch.intrinsic, batch.terminated, batch.valid,
             batch.trained, self.mixture.beta[mixture], self.mixture.discount[mixture], settings.target_epsilon,
-            settings.retrace_lambda, settings.trace_tolerance, self.transform,
+            settings.retrace_lambda, settings.trace_tolerance, settings.advantage_learning, self.transform,
         )  # fmt: skip
         self.policies.update(mixture, taken.detach(), td_error.detach(), batch.trained)
         priority, summary = _summarise(

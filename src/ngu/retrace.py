@@ -51,11 +51,37 @@ class Objective:
     discount: Tensor
     """[B]"""
     transform: ValueTransform
+    advantage_learning: float = 0.0
 
-    def td_error(self, taken: Tensor, extrinsic: Tensor, intrinsic: Tensor, terminated: Tensor, best: Tensor) -> Tensor:
-        """h(r + gamma h^-1(max_a Q(x', a))) - Q(x, a) of one step, [B] each; nothing follows a terminal x'."""
+    def td_error(
+        self,
+        taken: Tensor,
+        best_before: Tensor,
+        extrinsic: Tensor,
+        intrinsic: Tensor,
+        terminated: Tensor,
+        best: Tensor,
+    ) -> Tensor:
+        """h(r + gamma h^-1(max_a Q(x', a))) - Q(x, a) of one step, [B] each; nothing follows a terminal x'.
+
+        With advantage learning the target is lower, see `widened`; `best_before` is max_a Q(x, a).
+        """
         follows = torch.where(terminated, 0.0, self.transform.expand(best))
-        return self.transform.squash(extrinsic + self.beta * intrinsic + self.discount * follows) - taken
+        target = self.transform.squash(extrinsic + self.beta * intrinsic + self.discount * follows)
+        return widened(target, taken, best_before, self.advantage_learning) - taken
+
+
+def widened(target: Tensor, taken: Tensor, best: Tensor, share: float) -> Tensor:
+    """Advantage learning (Bellemare et al., 2016): y_t - share (max_a Q(x_t, a) - Q(x_t, a_t)), transformed values.
+
+    The best action keeps its value, and the gaps below it grow to 1 / (1 - share) of what they were. To stand still for
+    a step costs but 1 - gamma of all value; where errors are larger than that, who has come to a halt stays there.
+
+    Args:
+        target: y_t, [T, B]
+        taken, best: [T, B] what the target network says of the action that was taken, and of the best one.
+    """
+    return target - share * (best - taken) if share else target
 
 
 def epsilon_greedy(q: Tensor, epsilon: float) -> Tensor:
