@@ -16,6 +16,7 @@ import tyro
 from conftest import make_tiny_config
 
 import ngu
+from ngu.config_reading import read_config_file
 from ngu.experiments.scales import SCALES
 from ngu.mixture import discounts
 from ngu.training import Training
@@ -59,6 +60,14 @@ def test_does_f_learn(capsys: pytest.CaptureFixture[str]) -> None:
     assert printed[-1].endswith("numbers in use 32")
     # Linear states lose none of the directions that a ReLU cuts off.
     assert 0 <= results["relu"]["inverse/dimensions"] < results["linear"]["inverse/dimensions"] <= 32
+
+
+def test_the_small_task_is_montezumas_revenge_for_either_kind_of_states() -> None:
+    for variant in ("hand-crafted", "ngu-n1"):
+        config = read_config_file(EXAMPLES / "small_montezuma.toml", ngu.preset("atari-node", variant))
+        assert (config.env.game, config.env.num_envs, config.mixture.num_mixtures) == ("montezuma_revenge", 32, 1)
+        assert config.learner.advantage_learning == 0.9
+        assert config.network.whiten
 
 
 def test_how_soon_is_the_player_seen(capsys: pytest.CaptureFixture[str]) -> None:
