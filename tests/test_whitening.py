@@ -20,7 +20,7 @@ from test_learner import CPU, SPEC, make_batch, make_learner
 from ngu.agent import Pupil, weights_of
 from ngu.envs.protocol import EnvironmentSpec
 from ngu.learner import last_transitions
-from ngu.networks import QNetwork
+from ngu.networks import PreparedInput, QNetwork
 from ngu.novelty.embedding import Embedding
 from ngu.novelty.reward import IntrinsicReward
 from ngu.novelty.snapshots import EmbeddingSnapshots
@@ -102,11 +102,12 @@ def test_prepared_inputs_give_the_values_of_raw_ones_and_are_not_whitened_twice(
     observation = torch.unflatten(
         network.prepare(batch.inputs.observation.flatten(0, 1)), 0, batch.inputs.observation.shape[:2]
     )
-    done = replace(batch.inputs, observation=observation, prepared=True)
+    done = PreparedInput(**{**vars(batch.inputs), "observation": observation})
     assert torch.equal(network.unroll(done, batch.state)[0], raw)
     assert torch.equal(done.between(2, 5).observation, observation[2:5])
-    assert done.between(2, 5).prepared
-    assert not torch.allclose(network.unroll(replace(done, prepared=False), batch.state)[0], raw, atol=1e-3)
+    assert isinstance(done.between(2, 5), PreparedInput)
+    twice = replace(batch.inputs, observation=observation)
+    assert not torch.allclose(network.unroll(twice, batch.state)[0], raw, atol=1e-3)
 
 
 def test_it_takes_over_the_statistics_with_the_weights() -> None:

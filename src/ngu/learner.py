@@ -18,7 +18,7 @@ from ngu.config import Config, LearnerConfig
 from ngu.envs.protocol import EnvironmentSpec
 from ngu.graphs import Branch, Graphed, fusable
 from ngu.mixture import Mixture
-from ngu.networks import AgentInput, QNetwork, RecurrentState
+from ngu.networks import AgentInput, PreparedInput, QNetwork, RecurrentState
 from ngu.novelty.model import NoveltyModel, NoveltyReport, NoveltyTrainer
 from ngu.optimiser import GuardedAdam
 from ngu.policy_statistics import PolicyStatistics
@@ -279,11 +279,11 @@ class Learner:
         self._count(loss.detach(), step.grad_norm, step.refused, summary, report)
         return Update(torch.where(step.applied, priority, torch.nan), step.applied)
 
-    def _shared_inputs(self, inputs: AgentInput, mixture: Tensor) -> AgentInput:
+    def _shared_inputs(self, inputs: AgentInput, mixture: Tensor) -> PreparedInput:
         """Inputs [T, B, ...] for both networks: the policy that is trained, and observations prepared once."""
         flat = self.network.prepare(inputs.observation.flatten(0, 1))
         observation = torch.unflatten(flat, 0, inputs.observation.shape[:2])
-        return replace(inputs, mixture=mixture, observation=observation, prepared=True)
+        return PreparedInput(observation, inputs.previous_action, inputs.extrinsic, inputs.intrinsic, mixture)
 
     def _trained_mixture(self, collected: Tensor) -> Tensor:
         """Which policy each sequence trains, [B]: its own, or with the cross-mixture ratio a random other one."""

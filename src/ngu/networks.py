@@ -119,7 +119,7 @@ class AgentInput:
     """What the policy sees at each step; leading dimensions [T, B] or [B]."""
 
     observation: Tensor
-    """x_t, or what `QNetwork.prepare` made of it, if it is `prepared`."""
+    """x_t"""
     previous_action: Tensor
     """a_{t-1}, int64; -1 at an episode's first observation."""
     extrinsic: Tensor
@@ -128,7 +128,6 @@ class AgentInput:
     """The intrinsic reward r_i(x_t) that the last step brought."""
     mixture: Tensor
     """[B] int64, the index i of beta_i; constant in time."""
-    prepared: bool = False
 
     def between(self, begin: int, end: int | None = None) -> AgentInput:
         """The inputs of some of the steps."""
@@ -140,6 +139,10 @@ class AgentInput:
             extrinsic=self.extrinsic[part],
             intrinsic=self.intrinsic[part],
         )
+
+
+class PreparedInput(AgentInput):
+    """The same, with what `QNetwork.prepare` made of x_t as its `observation`."""
 
 
 @dataclass
@@ -250,7 +253,7 @@ class QNetwork(nn.Module):
         leading = inputs.previous_action.shape
         if seen is None:
             flat = inputs.observation.flatten(0, len(leading) - 1)
-            seen = self.look(flat if inputs.prepared else self.prepare(flat))
+            seen = self.look(flat if isinstance(inputs, PreparedInput) else self.prepare(flat))
         dense = seen.view(*leading, -1)
         rewards = torch.stack([inputs.extrinsic, inputs.intrinsic], -1)
         if self.log_rewards:
