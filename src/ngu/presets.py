@@ -196,7 +196,7 @@ _ATARI: Mapping[str, Any] = {
 # the GPU has the time, at twice the rate after a short rise, with a target network that follows sooner; errors measured
 # in units of their policy, since beta_0 would wait for the large values of the others to be learned; RND's mean and
 # deviation over the last hundred steps, since in so short a life its first errors would keep alpha at 1; pictures less
-# their running mean for Q and f, which else need ten times the updates to see the player; random actions for the first
+# their running mean for Q and f, which else need six times the updates to see the player; random actions for the first
 # two percent of the run, since from the one action of a new network f learns nothing; no ReLU at the end of f, which
 # cuts most of its outputs off before they have learned anything; wider gaps between actions, since a step changes less
 # than values are wrong by and agents come to a halt; evaluations that end after five minutes of game; one checkpoint,
