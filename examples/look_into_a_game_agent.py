@@ -10,7 +10,8 @@ RND's errors are measured against the means of the games that are played, so eac
 
 The first table has
 
-- r_i by how often the place (4 by 4 pixels of a room) had been visited in the episode: whether novelty points anywhere;
+- the places, 4 by 4 pixels of a room, that the episode has come to: what exploring is for, however novelty is measured;
+- r_i by how often the place had been visited in the episode: whether novelty points anywhere;
 - the share of steps at places that have been visited 30 times and more: whether the agent is stuck;
 - Q of the best action against the discounted return of r_e + beta r_i that followed, as far as it was played: a Q far
   above it cannot be true. Of a player that acts at random Q says nothing.
@@ -67,6 +68,8 @@ class Play:
     novelty: Tensor
     visits: Tensor
     """How often the place had been visited in the episode."""
+    places: Tensor
+    """How many places the episode has come to so far."""
     age: Tensor
     """Of the episode, in steps."""
     value: Tensor
@@ -132,6 +135,7 @@ def play(player: Player, settings: Settings, at_random: bool) -> Play:
         newest = {
             "novelty": actor.intrinsic,
             "visits": torch.tensor(counts),
+            "places": torch.tensor([len(seen) for seen in visited]),
             "age": age,
             "value": transform.expand(actor.q.max(-1).values),
             "rooms": step.info["rooms"],
@@ -168,18 +172,21 @@ def report(name: str, played: Play) -> dict[str, list[float]]:
     print(f"{name}: rooms in a game up to {played.rooms.max():.0f}, score up to {played.score.max():g}")
     visits = between(played.visits, _VISITS)
     print(
-        "age        " + "".join(f"{f'r_i, {low}+ visits':>18}" for low in _VISITS) + f"{'stuck':>8}{'Q':>8}{'came':>8}"
+        f"age        {'places':>8}"
+        + "".join(f"{f'r_i, {low}+ visits':>18}" for low in _VISITS)
+        + f"{'stuck':>8}{'Q':>8}{'came':>8}"
     )
     # Of the last steps too little of what came was seen.
     known = (torch.arange(len(played.age)) < 2 / 3 * len(played.age)).unsqueeze(1)
-    told: dict[str, list[float]] = {"stuck": [], "value": [], "came": []}
+    told: dict[str, list[float]] = {"places": [], "stuck": [], "value": [], "came": []}
     for low, rows in zip(_AGES, between(played.age, _AGES), strict=True):
+        told["places"].append(mean(played.places, rows))
         told["stuck"].append(mean(visits[-1], rows))
         told["value"].append(mean(played.value, rows & known))
         told["came"].append(mean(played.came, rows & known))
         paid = "".join(f"{mean(played.novelty, rows & part):18.1f}" for part in visits)
-        stuck, value, came = (told[column][-1] for column in ("stuck", "value", "came"))
-        print(f"from {low:<6}{paid}{stuck:8.1%}{value:8.0f}{came:8.0f}")
+        places, stuck, value, came = (column[-1] for column in told.values())
+        print(f"from {low:<6}{places:8.1f}{paid}{stuck:8.1%}{value:8.0f}{came:8.0f}")
     print(f"{'move':20}{'steps':>8}{'r_i':>8}{'alpha':>8}{'of all r_i':>12}")
     told |= {"moved": [], "paid": []}
     for index, move in enumerate(_MOVES):

@@ -224,6 +224,7 @@ def test_look_into_a_game_agent(variant: str, tmp_path: Path, capsys: pytest.Cap
         example.Player.load(tmp_path / "run", "explore"), example.Settings(tmp_path / "run", 2, 50), True
     )
     assert played.visits[0].tolist() == [0, 0], "nobody has been anywhere"
+    assert torch.equal(played.places, (played.visits == 0).cumsum(0)), "each first visit is a new place"
     assert played.visits.max() > 1, "in 50 random steps the player comes back to some places"
     assert played.age[-1].tolist() == [50.0, 50.0]
     config = training.config
