@@ -16,10 +16,12 @@ from oracles import clone, difference, epsilon_greedy_policy, followed_share, tr
 
 from ngu.config import Config, LearnerConfig
 from ngu.envs.protocol import EnvironmentSpec
-from ngu.learner import Learner, last_transitions, learning_rate, renewed_state, sequence_priority
+from ngu.errors import UserError
+from ngu.learner import Learner, last_transitions, learning_rate, renewed_state, retrace_errors, sequence_priority
 from ngu.mixture import betas, discounts
 from ngu.networks import AgentInput, QNetwork, RecurrentState
 from ngu.policy_statistics import PolicyStatistics
+from ngu.retrace import ValueTransform
 from ngu.runners.local import LocalRunner
 from ngu.sequences import Batch, BurnIn
 
@@ -126,8 +128,8 @@ class Twin:
         )
         before = q_target.detach().double().numpy()
         for t, b in np.ndindex(*targets.shape):
-            lost = before[t, b].max() - before[t, b, action[t, b]]
-            targets[t, b] -= config.learner.advantage_learning * lost
+            lost = before[t, b, online[t, b].argmax()] - before[t, b, action[t, b]]
+            targets[t, b] -= config.learner.advantage_learning * max(lost, 0.0)
         loss: torch.Tensor = torch.zeros(())
         self.priority = []
         self.of_policy: dict[int, list[tuple[float, float]]] = {}
@@ -162,7 +164,7 @@ class Twin:
     transform=st.sampled_from(["identity", "signed-sqrt"]),
     trace_decay=st.sampled_from([0.0, 0.97]),
     tolerance=st.sampled_from([0.0, 0.05, 0.5]),
-    advantage_learning=st.sampled_from([0.0, 0.9]),
+    widening=st.booleans(),
 )
 @settings(max_examples=24)
 def test_an_update_equals_its_twin(
@@ -172,12 +174,13 @@ def test_an_update_equals_its_twin(
     transform: str,
     trace_decay: float,
     tolerance: float,
-    advantage_learning: float,
+    widening: bool,
 ) -> None:
+    wide = {"trace_tolerance": 0.0, "target_epsilon": 0.0, "advantage_learning": 0.9}
     config = make_tiny_config(
         mixture__num_mixtures=mixtures, mixture__discount_min=0.9, mixture__balanced=balanced,
         learner__value_transform=transform, learner__retrace_lambda=trace_decay,
-        learner__trace_tolerance=tolerance, learner__advantage_learning=advantage_learning,
+        **{f"learner__{name}": value for name, value in (wide if widening else {"trace_tolerance": tolerance}).items()},
     )  # fmt: skip
     learner, batch = make_learner(config, seed), make_batch(config, seed=seed)
     twin = Twin(learner, batch)
@@ -189,6 +192,47 @@ def test_an_update_equals_its_twin(
     assert statistics["learner/followed"] == pytest.approx(twin.followed, rel=1e-3)
     for name, weight in learner.network.state_dict().items():
         assert torch.allclose(weight, twin.weights[name], atol=2e-5), name
+
+
+@pytest.mark.parametrize("share", [0.0, 0.9])
+def test_advantage_learning_leaves_values_true_where_many_actions_are_deadly(share: float) -> None:
+    """Its fixed point: the best action is worth what comes, whatever the next action is, others are that much lower.
+
+    One state; half of the actions end the episode at once. With an epsilon-greedy target policy their lowered values
+    would enter those of all: with 0.01 and without traces the best action would be worth 21.
+    """
+    actions, gamma, h = 18, 0.99, ValueTransform(1e-3)
+    reward = torch.arange(actions, dtype=torch.float64) / actions
+    reward[0] = 5.0
+    deadly = torch.arange(actions) >= 9
+    first, second = (grid.flatten() for grid in torch.meshgrid(*[torch.arange(actions)] * 2, indexing="ij"))
+    action, valid = (
+        torch.stack([first, second]),
+        torch.stack([torch.ones_like(first, dtype=torch.bool), ~deadly[first]]),
+    )
+    nothing = torch.zeros(action.shape, dtype=torch.float64)
+    behaviour = torch.full_like(nothing, 1e-3)  # chance: no trace is cut where the target policy does the same
+    q = torch.zeros(actions, dtype=torch.float64)
+    for _ in range(4000):
+        values = q.expand(3, actions**2, actions)
+        error, _, _ = retrace_errors(
+            values, values, action, behaviour, reward[action], nothing, deadly[action], valid, valid[:1], nothing[0],
+            torch.full_like(nothing[0], gamma), 0.0, 0.95, 0.0, share, h,
+        )  # fmt: skip
+        error = error[0].view(actions, actions)
+        q = q + error.mean(1)
+    assert error.abs().max() < 1e-6, "all pairs of actions agree"
+    value = h.expand(q)
+    assert value[0].item() == pytest.approx(500, rel=1e-3)
+    true = h.squash(reward + torch.where(deadly, 0.0, gamma * 500))
+    assert torch.allclose(q[0] - q, (true[0] - true) / (1 - share), atol=1e-3)
+
+
+@pytest.mark.parametrize(("name", "value"), [("target_epsilon", 0.01), ("trace_tolerance", 0.1)])
+def test_lowered_values_are_kept_out_of_targets(name: str, value: float) -> None:
+    changes = {"target_epsilon": 0.0, "advantage_learning": 0.9, name: value}
+    with pytest.raises(UserError, match=f"set learner.{name} to 0"):
+        make_tiny_config(**{f"learner__{key}": setting for key, setting in changes.items()})
 
 
 @pytest.mark.parametrize("balanced", [False, True])

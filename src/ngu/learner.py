@@ -94,7 +94,8 @@ def retrace_errors(
     policy follows these, [T, B] each.
 
     The reward of policy i is r_e + beta_i r_i. The target policy is epsilon-greedy with respect to the online network,
-    its values come from the target network.
+    its values come from the target network. So do those of advantage learning: the policy's best action is not lowered
+    where the two networks disagree which one that is.
 
     Args:
         q, q_target: [T+L+1, B, A]
@@ -118,8 +119,10 @@ def retrace_errors(
     )
     steps = len(trained)
     before = q_target[:steps]
-    believed = before.gather(-1, action[:steps].unsqueeze(-1)).squeeze(-1)
-    target = widened(target[:steps], believed, before.max(-1).values, advantage_learning)
+    believed, best = (
+        before.gather(-1, chosen.unsqueeze(-1)).squeeze(-1) for chosen in (action[:steps], online[:steps].argmax(-1))
+    )
+    target = widened(target[:steps], believed, best, advantage_learning)
     taken = q[:steps].gather(-1, action[:steps].unsqueeze(-1)).squeeze(-1)
     return torch.where(trained, target - taken, 0.0), taken, followed[:steps]
 
