@@ -197,10 +197,7 @@ def test_new_sequences_are_weighed_by_the_actors_own_td_errors(transform: str, w
     """|h(r_e + beta r_i + gamma h^-1(max Q(x', .))) - Q(x, a)|, from the values that the network gives on replay; with
     advantage learning the target is lower by its share of what the action is worth less than the best."""
     stage = Stage(
-        learner__value_transform=transform,
-        replay__priority_exponent=1.0,
-        learner__advantage_learning=widening,
-        learner__target_epsilon=0.0,
+        learner__value_transform=transform, replay__priority_exponent=1.0, learner__advantage_learning=widening
     ).play(60)
     first_priorities = stage.replay.priority.clone()
     batch = stage.everything()

@@ -393,7 +393,7 @@ class LearnerConfig:
     trace_tolerance: float = 0.0
     """kappa: actions worth at least V - kappa |V| count as the target policy's own in traces; 0 is Retrace itself."""
     advantage_learning: float = 0.0
-    """Lowers targets by this times the gap to the best action: gaps grow 1/(1 - this); wants a target_epsilon of 0."""
+    """Lowers the target of an action by this times what it is worth less than the best one: gaps grow 1/(1 - this)."""
     target_epsilon: float = 0.01
     """The target policy is epsilon-greedy with this epsilon."""
     value_transform: Literal["identity", "signed-sqrt"] = "identity"
@@ -417,12 +417,6 @@ class LearnerConfig:
             0 <= self.advantage_learning < 1,
             f"learner.advantage_learning is {self.advantage_learning}; set it to 0 (gaps as they are) or below 1.",
         )
-        for name in ("target_epsilon", "trace_tolerance"):
-            _require(
-                self.advantage_learning == 0 or getattr(self, name) == 0,
-                f"learner.{name} is {getattr(self, name)}, and learner.advantage_learning {self.advantage_learning} "
-                f"lowers the values that it would let into targets; set learner.{name} to 0.",
-            )
         _require(
             0 <= self.average_share < 1,
             f"learner.average_share is {self.average_share}; set it to 0 (no average) or to a share below 1.",

@@ -24,7 +24,7 @@ from ngu.optimiser import GuardedAdam
 from ngu.policy_statistics import PolicyStatistics
 from ngu.precision import autocast
 from ngu.randomness import restore_generator
-from ngu.retrace import ValueTransform, epsilon_greedy, followed_share, retrace_targets, widened
+from ngu.retrace import ValueTransform, epsilon_greedy, followed_share, narrowed, retrace_targets, widened
 from ngu.sequences import Batch, BurnIn, sequence_priority
 
 
@@ -94,8 +94,8 @@ def retrace_errors(
     policy follows these, [T, B] each.
 
     The reward of policy i is r_e + beta_i r_i. The target policy is epsilon-greedy with respect to the online network,
-    its values come from the target network. So do those of advantage learning: the policy's best action is not lowered
-    where the two networks disagree which one that is.
+    its values come from the target network. So does what advantage learning takes off, with respect to the action that
+    is best for the online network: the policy's own action is not lowered where the two disagree.
 
     Args:
         q, q_target: [T+L+1, B, A]
@@ -103,11 +103,14 @@ def retrace_errors(
         trained: [T, B]
         beta, discount: [B]
     """
-    online = q.detach()
+    best = q.detach().argmax(-1, keepdim=True)
+    believed = q_target.gather(-1, best).squeeze(-1)
+    values = narrowed(q_target, believed, advantage_learning)
+    online = narrowed(q.detach(), q.detach().max(-1).values, advantage_learning)
     policy = epsilon_greedy(online, target_epsilon)
     followed = followed_share(online[:-1], policy[:-1], action, behaviour, trace_tolerance, transform)
     target = retrace_targets(
-        q_target=q_target,
+        q_target=values,
         policy=policy,
         action=action,
         followed=followed,
@@ -118,12 +121,10 @@ def retrace_errors(
         transform=transform,
     )
     steps = len(trained)
-    before = q_target[:steps]
-    believed, best = (
-        before.gather(-1, chosen.unsqueeze(-1)).squeeze(-1) for chosen in (action[:steps], online[:steps].argmax(-1))
-    )
-    target = widened(target[:steps], believed, best, advantage_learning)
-    taken = q[:steps].gather(-1, action[:steps].unsqueeze(-1)).squeeze(-1)
+    index = action[:steps].unsqueeze(-1)
+    taken_before = q_target[:steps].gather(-1, index).squeeze(-1)
+    target = widened(target[:steps], taken_before, believed[:steps], advantage_learning)
+    taken = q[:steps].gather(-1, index).squeeze(-1)
     return torch.where(trained, target - taken, 0.0), taken, followed[:steps]
 
 

@@ -199,8 +199,8 @@ _ATARI: Mapping[str, Any] = {
 # their running mean for Q and f, which else need six times the updates to see the player; random actions for the first
 # two percent of the run, since from the one action of a new network f learns nothing; no ReLU at the end of f, which
 # cuts most of its outputs off before they have learned anything; wider gaps between actions, since a step changes less
-# than values are wrong by and agents come to a halt, and with that a greedy target policy; evaluations that end after
-# five minutes of game; one checkpoint, at the end, without replay, since 35 GB take minutes to write.
+# than values are wrong by and agents come to a halt; evaluations that end after five minutes of game; one checkpoint,
+# at the end, without replay, since 35 GB take minutes to write.
 _ATARI_NODE: Mapping[str, Any] = {
     **_ATARI,
     "mixture.balanced": True,
@@ -214,7 +214,6 @@ _ATARI_NODE: Mapping[str, Any] = {
     "learner.rate_factors": (1.0,),
     "learner.target_period": 250,
     "learner.advantage_learning": 0.9,
-    "learner.target_epsilon": 0.0,
     "actor.random_steps": 500_000,
     "evaluation.max_steps": 4500,
     "evaluation.period": 5_000_000,

@@ -77,15 +77,21 @@ def widened(target: Tensor, taken: Tensor, best: Tensor, share: float) -> Tensor
     The best action keeps its value, and the gaps below it grow to 1 / (1 - share) of what they were. To stand still for
     a step costs but 1 - gamma of all value; where errors are larger than that, who has come to a halt stays there.
 
-    So lowered, values of other actions than the best one say nothing of returns: targets must not hold them. The target
-    policy has to be greedy, and `followed_share` without a tolerance, which the config requires.
-
     Args:
         target: y_t, [T, B]
         taken, best: [T, B] what the target network says of the action that was taken, and of the policy's best one;
             where it thinks more of the action that was taken, nothing is lowered.
     """
     return target - share * (best - taken).clamp_min(0.0) if share else target
+
+
+def narrowed(values: Tensor, best: Tensor, share: float) -> Tensor:
+    """What values [..., A] with gaps that `widened` has made say of returns: gaps are (1 - share) of what they were.
+
+    Where y_t = Q(x_t, a_t) after widening, y_t was Q(x_t, a_t) + share (max_a Q(x_t, a) - Q(x_t, a_t)) before. Targets
+    are made of such values: an epsilon-greedy policy would weigh the lowered ones in, and h^-1 makes the low ones huge.
+    """
+    return values + share * (best.unsqueeze(-1) - values).clamp_min(0.0) if share else values
 
 
 def epsilon_greedy(q: Tensor, epsilon: float) -> Tensor:
