@@ -8,6 +8,7 @@ import re
 import resource
 import shutil
 import subprocess
+import sys
 import typing
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -92,7 +93,14 @@ def refuse(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captu
         (["train", "--learner.clip-norm", "inf"], "learner.clip_norm is inf; give a number of at most 1e+30."),
         (["train", "--run.precision", "fp8"], "run.precision is 'fp8'; give one of fp32, bf16, fp16."),
         (["train", "--network.filters", "8", "x"], "network.filters is 'x'; give whole numbers, separated by spaces."),
-        (["train", "--network.filters"], "--network.filters needs a value; give whole numbers, separated by spaces."),
+        (["train", "--learner.rate-factors", "x"], "learner.rate_factors is 'x'; give numbers, separated by spaces."),
+        (["reproduce", "fig_disco_maze", "--tasks"], "--tasks needs a value; give names, separated by spaces."),
+        (
+            ["train", "--address", "auto"],
+            "--address is for actors on a Ray cluster; give --runner ray with it, or",
+        ),
+        (["train", "--envs-per-actor", "2"], "--envs-per-actor is for actors on a Ray cluster; give --runner ray with"),
+        (["train", "--runner", "ray", "--actors", "0"], "--actors is 0; give 1 or more."),
         (["bench", "atari-cpu", "--ratios", "x"], "ratios is 'x'; give numbers, separated by spaces."),
         (
             ["train", "--run.tensorboard", "false"],
@@ -192,7 +200,7 @@ def test_impossible_settings(settings: dict[str, Any], sentence: str, refuse: Re
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 def test_no_gpu(refuse: Refuse) -> None:
-    sentence = "run.device is cuda, but PyTorch finds no CUDA device here; set run.device to cpu."
+    sentence = "the device cuda is asked for, but PyTorch finds no CUDA device here; choose cpu."
     assert refuse("train", "--device", "cuda") == sentence
 
 
@@ -260,6 +268,7 @@ def test_no_list_of_runs_shows_a_box_or_a_traceback(argv: list[str]) -> None:
     [
         ("a.toml", b"[env\n", "the config file {path} is not valid TOML: "),
         ("a.json", b"{,}", "the config file {path} is not valid JSON: "),
+        ("a.yaml", b"run: 3\n", "the config file {path} is not valid TOML: "),
         ("a.json", b"[1, 2]", "the config file {path} must hold a table of settings."),
         ("a.toml", b"\xff\xfe\x00", "the config file {path} is not UTF-8 text."),
         ("a.toml", b"[env]\nmaze_sise = 9\n", "the setting env.maze_sise does not exist; the nearest"),
@@ -299,7 +308,8 @@ def test_config_files_that_cannot_be_read(tmp_path: Path, refuse: Refuse) -> Non
         refuse("train", "--config", str(missing))
         == f"cannot read the config file {missing}: No such file or directory."
     )
-    assert refuse("train", "--config", str(tmp_path)) == f"cannot read the config file {tmp_path}: Is a directory."
+    sentence = f"the folder {tmp_path} holds no config.json; give a file of settings or the folder of a run."
+    assert refuse("train", "--config", str(tmp_path)) == sentence
 
 
 # Run folders
@@ -466,7 +476,9 @@ def test_a_run_folder_that_is_taken(run: Path, refuse: Refuse) -> None:
         (["--run.runner", "ray"], "run.runner is chosen when a run starts and cannot change"),
         (["--steps", "300"], "the run has 600 steps already and --steps counts all of them; give more than that"),
         (["--run.log-period", "0"], "run.log_period is 0; set it to 1 or more."),
-        (["--env.maze-size", "9"], "the option --env.maze-size does not exist; "),
+        (["--env.maze-size", "9"], "--env.maze-size is chosen when a run starts and cannot change; start another with"),
+        (["--env.maze-size=9"], "--env.maze-size is chosen when a run starts and cannot change; start another with"),
+        (["--evaluation.seed", "9"], "the option --evaluation.seed does not exist; "),
     ],
 )
 def test_what_cannot_change_in_a_resumed_run(argv: list[str], sentence: str, run: Path, refuse: Refuse) -> None:
@@ -476,7 +488,8 @@ def test_what_cannot_change_in_a_resumed_run(argv: list[str], sentence: str, run
 @pytest.mark.parametrize(
     ("argv", "sentence"),
     [
-        (["--episodes", "0"], "evaluation.num_envs is 0; set it to 1 or more."),
+        (["--episodes", "0"], "--episodes is 0; give 1 or more."),
+        (["--steps", "0"], "--steps is 0; give 1 or more."),
         (["--epsilon", "2"], "evaluation.epsilon is 2.0; set it between 0 and 1."),
     ],
 )
@@ -498,6 +511,32 @@ def test_a_place_that_cannot_be_written_to(command: str, run: Path, refuse: Refu
 
 def last_line(text: str) -> str:
     return check_sentence(text.splitlines()[-1] + "\n")
+
+
+def test_a_run_whose_checkpoints_would_find_no_room(refuse: Refuse, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is refused at its start, and trains without replay in its checkpoints; nobody finds out after hours."""
+    usage = shutil.disk_usage(".")._replace(free=1000)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
+    command = train_command(Path("runs"), "full")
+    sentence = refuse(*command)
+    assert re.fullmatch(r"a checkpoint with its replay needs \S+ [MG]B, and 0.00 MB are free in \S+; .*", sentence)
+    assert sentence.endswith("choose another run.folder or set run.checkpoint_replay to false.")
+
+
+def test_a_file_in_the_place_of_tensorboards_folder(run: Path) -> None:
+    shutil.rmtree(run / "tensorboard", ignore_errors=True)
+    (run / "tensorboard").write_text("")
+    answer = ngu("resume", str(run), "--steps", "800", "--run.tensorboard")
+    assert (answer.returncode, "Traceback" in answer.stderr) == (2, False)
+    assert last_line(answer.stderr) == f"cannot write to {run / 'tensorboard'}: File exists; move it away."
+
+
+def test_printing_to_a_full_disk() -> None:
+    with Path("/dev/full").open("w") as full:
+        command = [sys.executable, "-m", "ngu", "--version"]
+        answer = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True)
+    assert answer.returncode == 2
+    assert check_sentence(answer.stderr) == "the disk is full, writing to standard output; make room."
 
 
 def test_a_limit_on_the_size_of_files(run: Path) -> None:

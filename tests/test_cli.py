@@ -290,6 +290,16 @@ def test_eval_takes_episodes_seed_and_epsilon(run: Path, capsys: pytest.CaptureF
     assert len({json.dumps(answer["policies"]) for answer in answers}) > 1
 
 
+@pytest.mark.parametrize(("steps", "marks"), [("2", [2]), ("7", [3, 7])])
+def test_eval_cut_after_some_steps_has_others_beside_it(
+    steps: str, marks: list[int], run: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["eval", str(run), "--json", "--steps", steps]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    for row in (answer["policies"]["explore"], answer["scripted"]["random"]):
+        assert [name for name in row if name.startswith("coverage")] == [f"coverage@{mark}" for mark in marks]
+
+
 def test_eval_prints_a_table(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["eval", str(run), "--episodes", "64"]) == 0
     head, columns, *rows = capsys.readouterr().out.splitlines()

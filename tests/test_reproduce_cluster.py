@@ -286,7 +286,7 @@ def test_what_the_user_has_to_put_right_is_not_tried_again(nodes: Cluster, tmp_p
     """The nodes only say that they have GPUs; a run that asks for one gets there, and finds none."""
     (cell,) = plan_of(tmp_path, 64, ("ngu",)).cells()
     outcome = run_cells([cell], devices=("cuda",), cluster=ClusterShare(nodes.address))
-    sentence = "ngu: run.device is cuda, but PyTorch finds no CUDA device here; set run.device to cpu."
+    sentence = "ngu: the device cuda is asked for, but PyTorch finds no CUDA device here; choose cpu."
     assert outcome.failed == {cell.name: sentence}
     assert cell.log.read_text().count("$ ngu train") == 1
 

@@ -22,7 +22,7 @@ import math
 import re
 import shutil
 import zlib
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -248,13 +248,28 @@ def _meta_checksum(meta: Mapping[str, Any]) -> str:
     return f"{zlib.crc32(json.dumps(meta, sort_keys=True).encode()):08x}"
 
 
+def check_room(folder: Path, replay: Mapping[str, Any]) -> None:
+    """Refuses a run whose checkpoints would find no room for their largest part, before it has trained for hours."""
+    existing = next(place for place in (folder, *folder.absolute().parents) if place.exists())
+    needed, disk = _bytes(replay.values()), shutil.disk_usage(existing)
+    if needed > disk.free and disk.total > 0:  # nothing in all where there is no disk, such as in /proc
+        raise UserError(
+            f"a checkpoint with its replay needs {_size(needed)}, and {_size(disk.free)} are free in {existing}; "
+            "make room, choose another run.folder or set run.checkpoint_replay to false."
+        )
+
+
+def _bytes(values: Iterable[Any]) -> int:
+    return sum(value.numel() * value.element_size() for value in values if isinstance(value, Tensor))
+
+
 def _why_not_saved(error: OSError, parent: Path, step: int, components: Mapping[str, _Component]) -> str:
     if error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
         return (
             f"cannot write the checkpoint of step {step} to {parent}: {error.strerror}; make that folder writable or "
             "choose another run.folder (older checkpoints are untouched)."
         )
-    needed = sum(t.numel() * t.element_size() for component in components.values() for t in component.tensors.values())
+    needed = sum(_bytes(component.tensors.values()) for component in components.values())
     return (
         f"no room for the checkpoint of step {step} in {parent} ({error.strerror}): it needs {_size(needed)} and "
         f"{_size(shutil.disk_usage(parent).free)} are free; make room or set run.checkpoint_replay to false (older "

@@ -6,6 +6,7 @@ standard error), 130 interrupted. Any other exception is a bug and shows its tra
 
 from __future__ import annotations
 
+import errno
 import importlib
 import os
 import sys
@@ -40,12 +41,23 @@ def main(argv: Sequence[str] | None = None) -> int:
         print("ngu: interrupted.", file=sys.stderr)
         return 130
     except BrokenPipeError:  # the reader of the output, such as `head`, has gone
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        _drop_output()
         return 0
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        print(f"ngu: the disk is full, writing to {error.filename or 'standard output'}; make room.", file=sys.stderr)
+        _drop_output()
+        return 2
+
+
+def _drop_output() -> None:
+    """What is still to be printed goes nowhere, so that Python does not fail once more at its exit."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _dispatch(argv: list[str]) -> int:
-    if not argv or argv[0] in ("-h", "--help"):
+    if not argv or argv[0] in ("-h", "--help", "help"):
         print(usage())
         return 0
     name, rest = argv[0], argv[1:]

@@ -52,6 +52,9 @@ def read_config_file(path: Path, base: Config) -> Config:
     """
     if (path / "config.json").is_file():
         path = path / "config.json"
+    kind = "JSON" if path.suffix == ".json" else "TOML"
+    if path.is_dir():
+        raise UserError(f"the folder {path} holds no config.json; give a file of settings or the folder of a run.")
     try:
         text = path.read_text(encoding="utf-8")
     except OSError as error:
@@ -59,9 +62,10 @@ def read_config_file(path: Path, base: Config) -> Config:
     except UnicodeDecodeError:
         raise UserError(f"the config file {path} is not UTF-8 text.") from None
     try:
-        data = json.loads(text) if path.suffix == ".json" else tomllib.loads(text)
+        data = json.loads(text) if kind == "JSON" else tomllib.loads(text)
     except ValueError as error:
-        raise UserError(f"the config file {path} is not valid {path.suffix[1:].upper() or 'TOML'}: {error}.") from None
+        other = "" if path.suffix in (".json", ".toml") else "; settings are read from .toml and .json files"
+        raise UserError(f"the config file {path} is not valid {kind}: {error}{other}.") from None
     if not isinstance(data, dict):
         raise UserError(f"the config file {path} must hold a table of settings.")
     if "schema" in data and path.name == "config.json":

@@ -23,9 +23,11 @@ def resolve_device(name: str) -> torch.device:
         raise UserError(f"run.device '{name}' is not supported; use cpu, cuda or auto.")
     if device.type == "cuda":
         if not torch.cuda.is_available():
-            raise UserError("run.device is cuda, but PyTorch finds no CUDA device here; set run.device to cpu.")
+            raise UserError(f"the device {name} is asked for, but PyTorch finds no CUDA device here; choose cpu.")
         if device.index is not None and device.index >= torch.cuda.device_count():
-            raise UserError(f"run.device is {name}, but there are only {torch.cuda.device_count()} CUDA devices.")
+            raise UserError(
+                f"the device {name} is asked for, but there are only {torch.cuda.device_count()} CUDA devices."
+            )
         # Streams and graphs belong to the current device.
         device = torch.device("cuda", device.index or 0)
         torch.cuda.set_device(device)

@@ -144,7 +144,10 @@ class MetricsWriter:
         if tensorboard:
             from torch.utils.tensorboard import SummaryWriter  # slow to import
 
-            self._tensorboard = SummaryWriter(str(folder.tensorboard), purge_step=start_step + 1)
+            try:
+                self._tensorboard = SummaryWriter(str(folder.tensorboard), purge_step=start_step + 1)
+            except OSError as error:
+                raise UserError(f"cannot write to {folder.tensorboard}: {error.strerror}; move it away.") from None
         self._start_time = time.monotonic() - time_before
 
     @property

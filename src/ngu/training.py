@@ -18,7 +18,7 @@ from typing import Any, Self
 
 import torch
 
-from ngu.checkpoint import check_shapes, discard_newer, load_newest, prune, save_checkpoint
+from ngu.checkpoint import check_room, check_shapes, discard_newer, load_newest, prune, save_checkpoint
 from ngu.config import Config
 from ngu.config_reading import with_overrides
 from ngu.errors import UserError
@@ -79,6 +79,8 @@ class Training:
         training = cls(config)
         if isinstance(training.runner, LocalRunner):
             training.evaluator = Evaluator(config, training.runner.learner, training.device)
+        if config.run.checkpoint_replay:
+            check_room(Path(config.run.folder), training.runner.replay.state_dict())
         training.folder = RunFolder.create(config, machine=machine_name(training.device), **origin)
         return training
 

@@ -127,7 +127,8 @@ def _take_values(name: str, kind: Any, rest: list[str], *, attached: bool) -> li
     while rest and (attached or not rest[0].startswith("--")) and (several or not values):
         values.append(_checked(name, typing.get_args(kind)[0] if several else kind, rest.pop(0), several=several))
         attached = False
-    if not values:
+    may_be_empty = several and "." in name  # a list among the settings, such as learner.rate-steps
+    if not values and not may_be_empty:
         raise UserError(f"--{name} needs a value; give {_in_words(kind)}.")
     return values
 
@@ -146,7 +147,8 @@ def _checked(name: str, kind: Any, text: str, *, several: bool) -> str:
 
 def _in_words(kind: Any) -> str:
     if typing.get_origin(kind) is tuple:
-        return f"{'numbers' if typing.get_args(kind)[0] is float else 'whole numbers'}, separated by spaces"
+        each = {int: "whole numbers", float: "numbers"}.get(typing.get_args(kind)[0], "names")
+        return f"{each}, separated by spaces"
     if typing.get_origin(kind) is Literal:
         return f"one of {', '.join(map(str, typing.get_args(kind)))}"
     return {int: "a whole number", float: "a number", Path: "a path"}.get(kind, "a text")

@@ -13,6 +13,7 @@ import tyro
 from ngu.commands.arguments import parse, take_apart
 from ngu.config import Config
 from ngu.config_reading import with_overrides
+from ngu.errors import UserError
 from ngu.run_folder import RunFolder
 
 if TYPE_CHECKING:
@@ -49,6 +50,9 @@ class Evaluate:
 
 def main(argv: list[str]) -> int:
     command = parse(_PROG, Evaluate, take_apart(_PROG, Evaluate, argv))
+    for option, value in (("--episodes", command.episodes), ("--steps", command.steps)):
+        if value is not None and value < 1:
+            raise UserError(f"{option} is {value}; give 1 or more.")
     folder = RunFolder.open(command.path)
     overrides = {
         "evaluation.num_envs": command.episodes,
@@ -88,6 +92,8 @@ def main(argv: list[str]) -> int:
 
 def _cut_after(config: Config, steps: int) -> Config:
     marks = [mark for mark in config.evaluation.marks if mark <= steps]
+    if config.env.name == "disco-maze":
+        marks = sorted({*marks, steps})  # where scripted players are measured, too
     return with_overrides(config, {"evaluation.max_steps": steps, "evaluation.marks": marks})
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import tyro
 
 from ngu.commands.arguments import parse, take_apart
+from ngu.commands.train import GROUPS
 from ngu.config import RunConfig
 from ngu.config_reading import to_dict, with_overrides
 from ngu.errors import UserError
@@ -76,6 +77,10 @@ def go_on(argv: list[str]) -> Training:
 
 def _read(argv: list[str]) -> tuple[Path, dict[str, Any]]:
     """The run's folder and the settings that change."""
+    for token in argv:
+        option = token.partition("=")[0]
+        if option.startswith(tuple(f"--{group}." for group in GROUPS if group not in ("run", "evaluation"))):
+            raise UserError(f"{option} is chosen when a run starts and cannot change; start another with `ngu train`.")
     line = take_apart(_PROG, Resume, argv)
     fixed = {name: line.options.pop(f"run.{name}") for name in _FIXED if f"run.{name}" in line.options}
     if not line.positionals:  # only `--help` needs no folder

@@ -6,7 +6,7 @@ import dataclasses
 import importlib.util
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import tyro
 
@@ -117,16 +117,28 @@ def read_command(prog: str, kind: type[Command], argv: list[str]) -> tuple[Comma
     settings = {group: to_dict(getattr(command, group)) for group in GROUPS}
     shortcuts = {"device": command.device, "steps": command.steps, "seed": command.seed, "runner": command.runner}
     settings["run"] |= {name: value for name, value in shortcuts.items() if value is not None}
+    _apply_ray_options(command, settings)
+    config = from_dict(settings, base)
+    check_world(config, _given(line), f"write `{prog} {{preset}} {{told}} ...`")
+    return command, config
+
+
+def _apply_ray_options(command: Train, settings: dict[str, Any]) -> None:
+    """Puts --address, --actors and --envs-per-actor into the settings that they are short for."""
+    options = {
+        "--address": command.address, "--actors": command.actors, "--envs-per-actor": command.envs_per_actor,
+    }  # fmt: skip
+    for option, value in options.items():
+        if value is not None and settings["run"]["runner"] != "ray":
+            raise UserError(f"{option} is for actors on a Ray cluster; give --runner ray with it, or leave it out.")
+        if isinstance(value, int) and value < 1:
+            raise UserError(f"{option} is {value}; give 1 or more.")
     if command.address is not None:
         settings["ray"]["address"] = command.address
     if command.actors is not None or command.envs_per_actor is not None:
         env = settings["env"]
-        each = command.envs_per_actor or max(env["num_envs"] // (command.actors or env["groups"]), 1)
-        env["groups"] = command.actors or env["groups"]
-        env["num_envs"] = env["groups"] * each
-    config = from_dict(settings, base)
-    check_world(config, _given(line), f"write `{prog} {{preset}} {{told}} ...`")
-    return command, config
+        actors = command.actors or env["groups"]
+        env |= {"groups": actors, "num_envs": actors * (command.envs_per_actor or max(env["num_envs"] // actors, 1))}
 
 
 def _spelt_out(token: str) -> str:
