@@ -107,6 +107,42 @@ def test_a_folder_with_runs_of_other_settings_is_refused(shared: Path, capsys: p
     assert "was run with other settings (novelty.neighbours); choose another --folder." in error
 
 
+def test_a_run_that_finds_no_place_to_write_fails_in_a_sentence(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["reproduce", "fig_disco_maze", "--scale", "smoke", "--folder"]
+    taken, full = tmp_path / "taken", tmp_path / "full"
+    taken.mkdir()
+    (taken / "disco-maze").touch()
+    log = full / "disco-maze" / "ngu" / "seed-0.log"
+    log.parent.mkdir(parents=True)
+    log.symlink_to("/dev/full")
+    for command, end in (
+        ([*arguments, str(taken)], "put that right and give the same command again."),
+        ([*arguments, str(full), "--variants", "ngu"], "put that right and give the same command again."),
+        ([*arguments, str(taken / "disco-maze")], "choose another place."),
+        ([*arguments, f"/proc/{tmp_path.name}"], "choose another place."),
+        ([*arguments, str(tmp_path / ("x" * 300)), "--no-run"], "choose another --folder."),
+    ):
+        assert main(command) == 2
+        error = capsys.readouterr().err.splitlines()
+        assert all("failed: cannot write" in line for line in error[:-1])
+        assert error[-1].startswith("ngu: ")
+        assert error[-1].endswith(end)
+    assert sorted(path.name for path in taken.iterdir()) == ["disco-maze", "results"]
+
+
+def test_results_that_find_no_place_to_lie_are_a_sentence(
+    shared: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run_cells(smoke_plan(shared).cells()[:1], processes=0)
+    (tmp_path / "disco-maze").symlink_to(shared / "disco-maze")
+    (tmp_path / "results").touch()
+    capsys.readouterr()
+    assert main(["reproduce", "fig_disco_maze", "--scale", "smoke", "--no-run", "--folder", str(tmp_path)]) == 2
+    assert capsys.readouterr().err.startswith(f"ngu: cannot write {tmp_path / 'results' / 'fig_disco_maze'}")
+
+
 def test_a_run_that_is_taken_further_is_evaluated_as_seldom_as_a_longer_one(tmp_path: Path) -> None:
     (first, *_) = smoke_plan(tmp_path).cells()
     run_cells([first], processes=0)

@@ -186,8 +186,17 @@ def _plan(command: Reproduce, chosen: Experiment) -> Plan:
         chosen = chosen.only(command.tasks, command.variants)
     elif size.smoke:
         chosen = smoke_part(chosen)
-    folder = (command.folder or Path("runs") / f"reproduce-{chosen_scale}").expanduser()
+    folder = _reachable((command.folder or Path("runs") / f"reproduce-{chosen_scale}").expanduser())
     return Plan(chosen, size, folder, command.budget, command.seeds, _settings(command.settings))
+
+
+def _reachable(folder: Path) -> Path:
+    """Refuses a folder that cannot even be looked for: its name is too long, or a parent is closed to this user."""
+    try:
+        folder.exists()
+    except OSError as error:
+        raise UserError(f"cannot use the folder {folder}: {error.strerror}; choose another --folder.") from None
+    return folder
 
 
 def _settings(texts: tuple[str, ...]) -> dict[str, Any]:

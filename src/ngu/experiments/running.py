@@ -201,7 +201,13 @@ def _run_beside(
                 slot = free.pop(0)
                 cell = waiting.pop(0)
                 device = devices[slot % len(devices)] if devices else None
-                running.append(_Running(cell, _start(cell, command_of(cell, device, threads, runner), threads), slot))
+                try:
+                    process = _start(cell, command_of(cell, device, threads, runner), threads)
+                except OSError as error:
+                    free.append(slot)
+                    _fail(cell, f"cannot write {cell.log}: {error.strerror}", outcome, watch)
+                    continue
+                running.append(_Running(cell, process, slot))
                 watch.begin(cell)
             if asked.is_set() and not told:
                 told = True  # once: a second signal could end a run that is about to say where it stopped
@@ -244,8 +250,12 @@ def _settle(cell: Cell, code: int, outcome: Outcome, watch: Watch, *, stopped: b
         watch.end(cell, "stopped")
     else:
         why = last_line(cell.log) or f"it ended with code {code}"
-        outcome.failed[cell.name] = why
-        watch.end(cell, f"failed: {why} (more in {cell.log})")
+        _fail(cell, why, outcome, watch, more=f" (more in {cell.log})")
+
+
+def _fail(cell: Cell, why: str, outcome: Outcome, watch: Watch, *, more: str = "") -> None:
+    outcome.failed[cell.name] = why
+    watch.end(cell, f"failed: {why}{more}")
 
 
 def last_line(path: Path) -> str:
@@ -277,8 +287,7 @@ def _run_here(
             with memory_in_words():
                 _train_here(command, asked)
         except UserError as error:
-            outcome.failed[cell.name] = str(error)
-            watch.end(cell, f"failed: {error}")
+            _fail(cell, str(error), outcome, watch)
             continue
         if asked.is_set():
             watch.end(cell, "stopped")
