@@ -27,6 +27,8 @@ _PROG = "ngu reproduce"
 _INTERRUPTED = 130
 _FEW_HOURS = 0.01
 _USUAL_SCALE = "paper"
+_HAVE_OPTIONS = {"run.seed": "--seeds", "run.steps": "--budget", "run.folder": "--folder", "run.name": "--folder"}
+"""Settings that the plan gives to each run, and the option that it follows."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +76,7 @@ class Reproduce:
     runner: Annotated[str | None, tyro.conf.arg(metavar="NAME", help_behavior_hint="")] = None
     """local, or ray: each run is trained here and has its actors on a Ray cluster."""
     address: Annotated[str | None, tyro.conf.arg(metavar="ADDRESS", help_behavior_hint="")] = None
-    """The address of the cluster of these actors."""
+    """The address of the cluster of these actors, beside --runner ray."""
     run: bool = True
     """--no-run trains nothing: it collects and draws what there is."""
 
@@ -124,6 +126,10 @@ def _check(command: Reproduce) -> None:
     if command.cluster is not None:
         _check_cluster(command)
         return
+    if command.address is not None and command.runner != "ray":
+        raise UserError(
+            "--address is where the actors of --runner ray are; give that, too, or --cluster ADDRESS for whole runs."
+        )
     for device in command.device:
         if not re.fullmatch(r"auto|cpu|cuda(:\d+)?", device):
             raise UserError(f"--device {device} is not a device; give cpu, cuda, cuda:1 or auto.")
@@ -206,6 +212,8 @@ def _settings(texts: tuple[str, ...]) -> dict[str, Any]:
         name, equals, value = text.partition("=")
         if not equals or "." not in name:
             raise UserError(f"--settings takes group.setting=value, such as learner.replay_ratio=4, not {text!r}.")
+        if (option := _HAVE_OPTIONS.get(name.replace("-", "_"))) is not None:
+            raise UserError(f"--settings cannot set {name}, which every run gets from the experiment; use {option}.")
         found[name] = _value(value)
     return found
 
