@@ -302,6 +302,16 @@ def test_a_table_holds_what_was_measured_beside_what_the_paper_prints(tmp_path: 
     assert found["R2D2(Retrace)", "mean HNS, %"].ours is None, "a game is missing"
 
 
+def test_every_rung_of_a_ladder_has_a_number_of_its_own(tmp_path: Path) -> None:
+    for name, first, last in (("beta_distrib", "0.00000", "0.30000"), ("gamma_distrib", "0.99700", "0.99000")):
+        entry = experiment(name)
+        found = places(entry, read_collected(entry, tmp_path))
+        printed = [line for place in found for line in place.lines()]
+        assert (printed[0], printed[-1]) == (first, last)
+        assert len(set(printed)) == 32
+        assert f"| i = 31 | {last} |" in markdown(found)
+
+
 def test_unequal_budgets_are_told(tmp_path: Path) -> None:
     write_run(tmp_path, "pitfall", "ngu", 0, {"eval/exploit/score": (0.0, 10.0, 20.0)})
     write_run(tmp_path, "pitfall", "r2d2-retrace", 0, {"eval/explore/score": (0.0, -5.0)})
