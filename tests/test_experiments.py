@@ -22,7 +22,7 @@ from ngu.experiments.claims import CLAIMS
 from ngu.experiments.collecting import read_collected
 from ngu.experiments.definition import Experiment, Published, printed_number
 from ngu.experiments.figures import draw
-from ngu.experiments.listing import entries, frames_in_words
+from ngu.experiments.listing import entries, frames_in_words, in_lines
 from ngu.experiments.plan import Plan, cost, paper_cost, smoke_part
 from ngu.experiments.running import command_of
 from ngu.experiments.scales import SCALES, scale
@@ -172,6 +172,16 @@ def test_the_list_has_the_grid_that_it_tells_the_cost_of() -> None:
     assert grids == ["1 x 3 x 3", "1 x 3 x 1", "2 x 1 x 1", "none"]
     for plan, grid in zip(plans[:3], grids, strict=False):
         assert len(plan.cells()) == math.prod(map(int, grid.split(" x ")))
+
+
+@pytest.mark.parametrize("columns", [80, 120])
+def test_no_name_of_the_list_is_broken_and_no_line_is_too_long(columns: int) -> None:
+    for size in SCALES:
+        head, units, _, *lines = in_lines([plan_of(name, size) for name in EXPERIMENTS], columns).splitlines()
+        assert (head.split(), units.split()[:2]) == (["paper:", "paper:", "here:", "here:"], ["name", "frames"])
+        assert [line.split()[0] for line in lines if not line.startswith(" ")] == list(EXPERIMENTS)
+        assert max(map(len, (head, units, *lines))) <= columns
+        assert len(lines) < 3 * len(EXPERIMENTS)
 
 
 def test_devices_threads_and_a_cluster_are_passed_on(tmp_path: Path) -> None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 import shlex
+import shutil
 import sys
+import textwrap
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,13 +14,12 @@ from typing import Annotated, Any
 
 import tyro
 from rich.console import Console
-from rich.table import Table
 
 from ngu.commands.arguments import parse, take_apart
 from ngu.errors import UserError
 from ngu.experiments.catalogue import EXPERIMENTS, experiment
 from ngu.experiments.definition import Experiment
-from ngu.experiments.listing import HEAD, entries, frames_in_words, hours_in_words, sources
+from ngu.experiments.listing import frames_in_words, hours_in_words, in_lines, sources
 from ngu.experiments.plan import Cell, Plan, cost, smoke_part
 from ngu.experiments.scales import SCALES, scale
 from ngu.presets import preset
@@ -268,11 +269,6 @@ def _write(plan: Plan, command: str) -> None:
 
 
 def _print_list(plans: list[Plan]) -> None:
-    table = Table(title="Experiments of the paper", title_justify="left")
-    for place, name in enumerate(HEAD):
-        table.add_column(name, justify="right" if place > 2 else "left", overflow="fold")
-    for entry in entries(plans):
-        table.add_row(*entry)
-    console = Console(width=None if sys.stdout.isatty() else 200)
-    console.print(table)
-    console.print(sources(), markup=False, highlight=False)
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else 200
+    print(in_lines(plans, width))
+    print(textwrap.fill(sources(), width, break_on_hyphens=False))
