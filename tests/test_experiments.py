@@ -161,6 +161,16 @@ def test_the_papers_budget_is_reckoned_by_hand() -> None:
     assert len(entries([plan_of(name) for name in LABELS])) == len(LABELS)
 
 
+def test_gpu_hours_are_not_reckoned_for_runs_on_a_cpu() -> None:
+    """The rates are those of an H200 with other presets."""
+    for name in ("fig_disco_maze", "pong_family"):
+        hours = {size: cost(plan_of(name, size).cells()).gpu_hours for size in SCALES}
+        assert [size for size in hours if hours[size] is None] == ["laptop", "smoke"]
+        ((*_, papers, _, ours),) = entries([plan_of(name, "laptop")])
+        assert papers != "not measured"
+        assert ours == "not measured"
+
+
 def test_the_list_has_the_grid_that_it_tells_the_cost_of() -> None:
     plans = [
         plan_of("fig_disco_maze"),

@@ -7,7 +7,6 @@ import shlex
 import shutil
 import sys
 import textwrap
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -20,9 +19,8 @@ from ngu.errors import UserError
 from ngu.experiments.catalogue import EXPERIMENTS, experiment
 from ngu.experiments.definition import Experiment
 from ngu.experiments.listing import frames_in_words, hours_in_words, in_lines, sources
-from ngu.experiments.plan import Cell, Plan, cost, smoke_part
+from ngu.experiments.plan import Cell, Plan, cost, for_a_cpu, smoke_part
 from ngu.experiments.scales import SCALES, scale
-from ngu.presets import preset
 
 _PROG = "ngu reproduce"
 _INTERRUPTED = 130
@@ -167,7 +165,7 @@ def _check_machine(command: Reproduce, plan: Plan, cells: list[Cell]) -> None:
     A scale or budget that is given is an answer, a cluster may have GPUs, and presets for a CPU say that they are.
     """
     asked = command.scale is not None or command.budget is not None or command.cluster is not None
-    if asked or _for_a_cpu({cell.preset for cell in cells}):
+    if asked or all(for_a_cpu(cell.preset) for cell in cells):
         return
     from ngu.machine import resolve_device
 
@@ -175,15 +173,13 @@ def _check_machine(command: Reproduce, plan: Plan, cells: list[Cell]) -> None:
         return
     hours = cost(cells).gpu_hours
     takes = "" if hours is None else f" takes about {hours_in_words(hours)} GPU-hours on an H200 and"
-    on_cpu = " or ".join(f"--scale {name}" for name, size in SCALES.items() if _for_a_cpu(size.presets.values()))
+    on_cpu = " or ".join(
+        f"--scale {name}" for name, size in SCALES.items() if all(map(for_a_cpu, size.presets.values()))
+    )
     raise UserError(
         f"this machine has no GPU, and {plan.experiment.name} at the paper's scale{takes} is not for a CPU; choose "
         f"{on_cpu}, or say --scale {_USUAL_SCALE} to do it here anyway."
     )
-
-
-def _for_a_cpu(presets: Iterable[str]) -> bool:
-    return all(preset(name).run.device == "cpu" for name in presets)
 
 
 def _plan(command: Reproduce, chosen: Experiment) -> Plan:

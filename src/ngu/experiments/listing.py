@@ -81,7 +81,8 @@ def sources() -> str:
         f"{world}: {rate.steps_per_second:,.0f} agent steps/s ({rate.source})" for world, rate in RATES.items()
     )
     return (
-        f"GPU-hours are reckoned for one H200 from measured rates, without evaluations: {rates}. "
+        f"GPU-hours are reckoned for one H200 from measured rates, without evaluations: {rates}; "
+        "those of presets for a CPU are not measured. "
         "An agent step of Atari is 4 frames. Where the paper does not say its frames, the preset's steps are taken. "
         "Experiments share runs: what one has trained, another takes over."
     )
