@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import dataclasses
 import os
+import shlex
 import signal
 import socket
 import subprocess
@@ -17,6 +18,7 @@ import pytest
 from tiny_runs import COMMAND, ENVIRONMENT
 
 from ngu.cli import main
+from ngu.commands.train import read_config
 from ngu.config_reading import with_overrides
 from ngu.experiments.catalogue import EXPERIMENTS, experiment
 from ngu.experiments.collecting import collect
@@ -210,6 +212,14 @@ def test_the_list_covers_everything_and_names_its_sources(capsys: pytest.Capture
     assert printed.count("ngu train atari-node --variant") == 9 * 8 * 3
 
 
+def test_settings_that_are_lists_have_commas_and_may_have_no_entry(capsys: pytest.CaptureFixture[str]) -> None:
+    lists = ["novelty.hidden=8,4", "network.hidden=16", "learner.rate-steps=", "learner.rate_factors="]
+    assert main(["reproduce", "fig_disco_maze", "--list", "--settings", *lists]) == 0
+    config = read_config(shlex.split(capsys.readouterr().out.splitlines()[-1])[2:])
+    assert (config.novelty.hidden, config.network.hidden) == ((8, 4), (16,))
+    assert (config.learner.rate_steps, config.learner.rate_factors) == ((), ())
+
+
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
@@ -222,6 +232,8 @@ def test_the_list_covers_everything_and_names_its_sources(capsys: pytest.Capture
         (["fig_disco_maze", "--scale", "huge"], "the scale huge does not exist; known: laptop, node, paper, smoke."),
         (["fig_disco_maze", "--seeds", "0"], "--seeds is 0; give 1 or more."),
         (["fig_disco_maze", "--settings", "x"], "--settings takes group.setting=value"),
+        (["fig_disco_maze", "--settings", "learner.foo=4"], "ngu: the setting learner.foo does not exist; known:"),
+        (["fig_disco_maze", "--settings", "learner.replay_ratio=1,2"], "learner.replay_ratio is '1,2'; give a number."),
         (["fig_disco_maze", "--settings", "run.seed=4"], "--settings cannot set run.seed, which every run gets from"),
         (["fig_disco_maze", "--settings", "run.seed=4"], "; use --seeds."),
         (["fig_disco_maze", "--settings", "run.steps=40"], "; use --budget."),

@@ -123,6 +123,9 @@ def _take_values(name: str, kind: Any, rest: list[str], *, attached: bool) -> li
             )
         return []
     several = typing.get_origin(kind) is tuple
+    if several and attached and not rest[0]:  # `--learner.rate-steps=` is an empty list
+        del rest[0]
+        return []
     values: list[str] = []
     while rest and (attached or not rest[0].startswith("--")) and (several or not values):
         values.append(_checked(name, typing.get_args(kind)[0] if several else kind, rest.pop(0), several=several))

@@ -15,6 +15,7 @@ import tyro
 from rich.console import Console
 
 from ngu.commands.arguments import parse, take_apart
+from ngu.config import Config
 from ngu.errors import UserError
 from ngu.experiments.catalogue import EXPERIMENTS, experiment
 from ngu.experiments.definition import Experiment
@@ -65,7 +66,7 @@ class Reproduce:
     folder: Annotated[Path | None, tyro.conf.arg(metavar="FOLDER", help_behavior_hint="")] = None
     """Parent of all runs and results; runs/reproduce-SCALE if not given."""
     settings: Annotated[tuple[str, ...], tyro.conf.arg(metavar="SETTING=VALUE [...]", help_behavior_hint="")] = ()
-    """Settings of every run, such as learner.replay_ratio=4; use another --folder for them."""
+    """Settings of every run, such as learner.replay_ratio=4 or novelty.hidden=64,64; use another --folder for them."""
     cluster: Annotated[str | None, tyro.conf.arg(metavar="ADDRESS", help_behavior_hint="")] = None
     """Train whole runs on the machines of the Ray cluster at this address; auto: the one this machine is part of."""
     cpus_per_run: Annotated[int | None, tyro.conf.arg(metavar="INT", help_behavior_hint="")] = None
@@ -203,21 +204,24 @@ def _reachable(folder: Path) -> Path:
 
 
 def _settings(texts: tuple[str, ...]) -> dict[str, Any]:
-    """`learner.replay_ratio=4` -> by name; commas separate the entries of a list."""
+    """`learner.replay_ratio=4` -> by name; commas separate the entries of a list, none makes it empty."""
     found: dict[str, Any] = {}
     for text in texts:
         name, equals, value = text.partition("=")
-        if not equals or "." not in name:
+        name = name.replace("-", "_")
+        group, _, leaf = name.partition(".")
+        if not equals or not leaf:
             raise UserError(f"--settings takes group.setting=value, such as learner.replay_ratio=4, not {text!r}.")
-        if (option := _HAVE_OPTIONS.get(name.replace("-", "_"))) is not None:
-            raise UserError(f"--settings cannot set {name}, which every run gets from the experiment; use {option}.")
-        found[name] = _value(value)
+        if name in _HAVE_OPTIONS:
+            raise UserError(
+                f"--settings cannot set {name}, which every run gets from the experiment; use {_HAVE_OPTIONS[name]}."
+            )
+        is_list = isinstance(getattr(getattr(Config(), group, None), leaf, None), tuple)
+        found[name] = tuple(_value(part) for part in value.split(",") if part) if is_list else _value(value)
     return found
 
 
 def _value(text: str) -> Any:
-    if "," in text:
-        return tuple(_value(part) for part in text.split(",") if part)
     if text.lower() in ("true", "false"):
         return text.lower() == "true"
     for kind in (int, float):

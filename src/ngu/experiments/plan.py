@@ -129,7 +129,7 @@ def options(settings: Mapping[str, Any]) -> list[str]:
         if isinstance(value, bool):
             tokens.append(f"--{group}.{leaf if value else f'no-{leaf}'}")
         elif isinstance(value, tuple | list):
-            tokens += [f"--{group}.{leaf}", *map(str, value)]
+            tokens += [f"--{group}.{leaf}", *map(str, value)] if value else [f"--{group}.{leaf}="]
         else:
             tokens.append(f"--{group}.{leaf}={value}")
     return tokens
