@@ -6,6 +6,7 @@ import csv
 import dataclasses
 import os
 import shlex
+import shutil
 import signal
 import socket
 import subprocess
@@ -169,6 +170,34 @@ def test_runs_side_by_side_one_fails_the_others_go_on(tmp_path: Path) -> None:
     assert "$ ngu train disco-maze-small" in second.log.read_text()
     assert last_progress(second.log).startswith("100.0%")
     assert read_results_command(plan, second).startswith("ngu train disco-maze-small --variant random-projection")
+
+
+def test_a_damaged_run_is_told_and_the_others_go_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What the sentences say to remove is enough."""
+    arguments = ["reproduce", "fig_disco_maze", "--scale", "smoke", "--processes", "0", "--folder", str(tmp_path)]
+    first, second, third = (cell.path for cell in smoke_plan(tmp_path).cells())
+    assert main(arguments) == 0
+    (first / "config.json").write_text("{")
+    metrics = second / "metrics.jsonl"
+    metrics.write_bytes(b"{\n" + metrics.read_bytes())
+    capsys.readouterr()
+    longer = [*arguments, "--budget", "96"]
+    assert main(longer) == 2
+    *progress, sentence = capsys.readouterr().err.splitlines()
+    assert sentence.startswith("ngu: 2 of 3 runs failed, the first is disco-maze/ngu/seed-0: the run folder")
+    for damaged in (first, second):
+        assert any("failed" in line and f"{damaged} " in line and "remove" in line for line in progress)
+    assert any(line.startswith("disco-maze/rnd-only/seed-0: done") for line in progress)
+    shutil.rmtree(first)
+    shutil.rmtree(second)
+    (meta,) = (third / "checkpoints").glob("*/meta.json")
+    meta.write_text("{")
+    assert main([*arguments, "--budget", "128"]) == 2
+    error = capsys.readouterr().err
+    assert f"no checkpoint in {third / 'checkpoints'} is intact" in error
+    assert "remove that folder" in error
+    shutil.rmtree(third / "checkpoints")
+    assert main([*arguments, "--budget", "128"]) == 0
 
 
 def read_results_command(plan: Plan, cell: Cell) -> str:
