@@ -6,6 +6,7 @@ import itertools
 import math
 import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -48,7 +49,7 @@ initial_results
 TRAINED = [entry for entry in EXPERIMENTS.values() if entry.tasks]
 
 
-def plan_of(name: str, size: str = "paper", folder: Path = Path("runs"), **options: int) -> Plan:
+def plan_of(name: str, size: str = "paper", folder: Path = Path("runs"), **options: Any) -> Plan:
     return Plan(experiment(name), scale(size), folder, **options)
 
 
@@ -437,3 +438,6 @@ def test_a_preset_that_wants_one_thread_gets_one_and_others_all(tmp_path: Path) 
     (game, *_) = plan_of("pong_family", "laptop", tmp_path).cells()
     config = read_config(command_of(game, "cpu", 2)[1:])
     assert (config.run.threads, config.env.threads) == (2, 2)
+    (game, *_) = plan_of("pong_family", "laptop", tmp_path, settings={"env.threads": 1}).cells()
+    config = read_config(command_of(game, "cpu", 2)[1:])
+    assert (config.run.threads, config.env.threads) == (2, 1), "as it was asked for"

@@ -40,8 +40,8 @@ _MAY_DIFFER = {
 }
 """Settings in which a run may differ from its plan and still be the same experiment; None for a whole group."""
 
-_EMULATORS = ("threads", "workers")
-"""Settings of `env` that share out the cores among emulators."""
+_EMULATORS = ("env.threads", "env.workers")
+"""Settings that share out the cores among emulators."""
 
 
 @dataclass
@@ -103,8 +103,8 @@ def command_of(
             changes["evaluation.period"] = wanted.evaluation.period
         changes |= {"run.log_period": wanted.run.log_period, "run.steps": cell.steps}
         return ["resume", str(place or cell.path), *options(changes)]
-    foreign = foreign_settings(cell.task.world)
-    emulators = {f"env.{name}": threads for name in _EMULATORS if name not in foreign}
+    settled = {*cell.settings, *(f"env.{name}" for name in foreign_settings(cell.task.world))}
+    emulators = {name: threads for name in _EMULATORS if name not in settled}
     if place is not None:
         changes["run.folder"] = str(place.parent)
     return [*cell.train, *options({**changes, **emulators}), *runner]
