@@ -257,6 +257,7 @@ def test_settings_that_are_lists_have_commas_and_may_have_no_entry(capsys: pytes
         (["fig_disco_maze", "--list", "--settings", "learner.replay_ratio=abc"], "learner.replay_ratio"),
         (["fig_disco_maze", "--device", "gpu"], "--device gpu is not a device; give cpu, cuda, cuda:1 or auto."),
         (["fig_disco_maze", "--runner", "slurm"], "--runner is slurm; give local or ray."),
+        (["fig_disco_maze", "--tasks="], "the task  of fig_disco_maze does not exist;"),
         (["fig_disco"], "the experiment fig_disco does not exist; the nearest"),
         (["fig_disco_maze", "--scale", "huge"], "the scale huge does not exist; known: laptop, node, paper, smoke."),
         (["fig_disco_maze", "--seeds", "0"], "--seeds is 0; give 1 or more."),

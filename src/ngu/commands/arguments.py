@@ -123,7 +123,8 @@ def _take_values(name: str, kind: Any, rest: list[str], *, attached: bool) -> li
             )
         return []
     several = typing.get_origin(kind) is tuple
-    if several and attached and not rest[0]:  # `--learner.rate-steps=` is an empty list
+    # `--learner.rate-steps=` is an empty list; `--tasks=`, without a group, is no setting, and means nothing.
+    if several and attached and not rest[0] and "." in name:
         del rest[0]
         return []
     values: list[str] = []
