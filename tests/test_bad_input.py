@@ -374,8 +374,8 @@ def test_a_folder_that_is_no_run(command: str, tmp_path: Path, refuse: Refuse) -
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        (lambda _: b"{", "the run folder {run} is damaged: its config.json is not what `ngu train` wrote."),
-        (lambda _: b"[]", "the run folder {run} is damaged: its config.json is not what `ngu train` wrote."),
+        (lambda _: b"{", "the run folder {run} is damaged: its config.json is not what `ngu train` wrote;"),
+        (lambda _: b"[]", "the run folder {run} is damaged: its config.json is not what `ngu train` wrote;"),
         (
             lambda content: content.replace(b'"schema": 1', b'"schema": 99'),
             "the run folder {run} has schema 99 and this",

@@ -6,6 +6,7 @@ import itertools
 import math
 import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -22,7 +23,7 @@ from ngu.experiments.claims import CLAIMS
 from ngu.experiments.collecting import read_collected
 from ngu.experiments.definition import Experiment, Published, printed_number
 from ngu.experiments.figures import draw
-from ngu.experiments.listing import entries, frames_in_words
+from ngu.experiments.listing import entries, frames_in_words, in_lines
 from ngu.experiments.plan import Plan, cost, paper_cost, smoke_part
 from ngu.experiments.running import command_of
 from ngu.experiments.scales import SCALES, scale
@@ -48,7 +49,7 @@ initial_results
 TRAINED = [entry for entry in EXPERIMENTS.values() if entry.tasks]
 
 
-def plan_of(name: str, size: str = "paper", folder: Path = Path("runs"), **options: int) -> Plan:
+def plan_of(name: str, size: str = "paper", folder: Path = Path("runs"), **options: Any) -> Plan:
     return Plan(experiment(name), scale(size), folder, **options)
 
 
@@ -161,6 +162,16 @@ def test_the_papers_budget_is_reckoned_by_hand() -> None:
     assert len(entries([plan_of(name) for name in LABELS])) == len(LABELS)
 
 
+def test_gpu_hours_are_not_reckoned_for_runs_on_a_cpu() -> None:
+    """The rates are those of an H200 with other presets."""
+    for name in ("fig_disco_maze", "pong_family"):
+        hours = {size: cost(plan_of(name, size).cells()).gpu_hours for size in SCALES}
+        assert [size for size in hours if hours[size] is None] == ["laptop", "smoke"]
+        ((*_, papers, _, ours),) = entries([plan_of(name, "laptop")])
+        assert papers != "not measured"
+        assert ours == "not measured"
+
+
 def test_the_list_has_the_grid_that_it_tells_the_cost_of() -> None:
     plans = [
         plan_of("fig_disco_maze"),
@@ -172,6 +183,16 @@ def test_the_list_has_the_grid_that_it_tells_the_cost_of() -> None:
     assert grids == ["1 x 3 x 3", "1 x 3 x 1", "2 x 1 x 1", "none"]
     for plan, grid in zip(plans[:3], grids, strict=False):
         assert len(plan.cells()) == math.prod(map(int, grid.split(" x ")))
+
+
+@pytest.mark.parametrize("columns", [80, 120])
+def test_no_name_of_the_list_is_broken_and_no_line_is_too_long(columns: int) -> None:
+    for size in SCALES:
+        head, units, _, *lines = in_lines([plan_of(name, size) for name in EXPERIMENTS], columns).splitlines()
+        assert (head.split(), units.split()[:2]) == (["paper:", "paper:", "here:", "here:"], ["name", "frames"])
+        assert [line.split()[0] for line in lines if not line.startswith(" ")] == list(EXPERIMENTS)
+        assert max(map(len, (head, units, *lines))) <= columns
+        assert len(lines) < 3 * len(EXPERIMENTS)
 
 
 def test_devices_threads_and_a_cluster_are_passed_on(tmp_path: Path) -> None:
@@ -302,6 +323,16 @@ def test_a_table_holds_what_was_measured_beside_what_the_paper_prints(tmp_path: 
     assert found["R2D2(Retrace)", "mean HNS, %"].ours is None, "a game is missing"
 
 
+def test_every_rung_of_a_ladder_has_a_number_of_its_own(tmp_path: Path) -> None:
+    for name, first, last in (("beta_distrib", "0.00000", "0.30000"), ("gamma_distrib", "0.99700", "0.99000")):
+        entry = experiment(name)
+        found = places(entry, read_collected(entry, tmp_path))
+        printed = [line for place in found for line in place.lines()]
+        assert (printed[0], printed[-1]) == (first, last)
+        assert len(set(printed)) == 32
+        assert f"| i = 31 | {last} |" in markdown(found)
+
+
 def test_unequal_budgets_are_told(tmp_path: Path) -> None:
     write_run(tmp_path, "pitfall", "ngu", 0, {"eval/exploit/score": (0.0, 10.0, 20.0)})
     write_run(tmp_path, "pitfall", "r2d2-retrace", 0, {"eval/explore/score": (0.0, -5.0)})
@@ -407,3 +438,6 @@ def test_a_preset_that_wants_one_thread_gets_one_and_others_all(tmp_path: Path) 
     (game, *_) = plan_of("pong_family", "laptop", tmp_path).cells()
     config = read_config(command_of(game, "cpu", 2)[1:])
     assert (config.run.threads, config.env.threads) == (2, 2)
+    (game, *_) = plan_of("pong_family", "laptop", tmp_path, settings={"env.threads": 1}).cells()
+    config = read_config(command_of(game, "cpu", 2)[1:])
+    assert (config.run.threads, config.env.threads) == (2, 1), "as it was asked for"

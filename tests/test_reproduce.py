@@ -5,6 +5,8 @@ from __future__ import annotations
 import csv
 import dataclasses
 import os
+import shlex
+import shutil
 import signal
 import socket
 import subprocess
@@ -17,6 +19,7 @@ import pytest
 from tiny_runs import COMMAND, ENVIRONMENT
 
 from ngu.cli import main
+from ngu.commands.train import read_config
 from ngu.config_reading import with_overrides
 from ngu.experiments.catalogue import EXPERIMENTS, experiment
 from ngu.experiments.collecting import collect
@@ -107,6 +110,42 @@ def test_a_folder_with_runs_of_other_settings_is_refused(shared: Path, capsys: p
     assert "was run with other settings (novelty.neighbours); choose another --folder." in error
 
 
+def test_a_run_that_finds_no_place_to_write_fails_in_a_sentence(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = ["reproduce", "fig_disco_maze", "--scale", "smoke", "--folder"]
+    taken, full = tmp_path / "taken", tmp_path / "full"
+    taken.mkdir()
+    (taken / "disco-maze").touch()
+    log = full / "disco-maze" / "ngu" / "seed-0.log"
+    log.parent.mkdir(parents=True)
+    log.symlink_to("/dev/full")
+    for command, end in (
+        ([*arguments, str(taken)], "put that right and give the same command again."),
+        ([*arguments, str(full), "--variants", "ngu"], "put that right and give the same command again."),
+        ([*arguments, str(taken / "disco-maze")], "choose another place."),
+        ([*arguments, f"/proc/{tmp_path.name}"], "choose another place."),
+        ([*arguments, str(tmp_path / ("x" * 300)), "--no-run"], "choose another --folder."),
+    ):
+        assert main(command) == 2
+        error = capsys.readouterr().err.splitlines()
+        assert all("failed: cannot write" in line for line in error[:-1])
+        assert error[-1].startswith("ngu: ")
+        assert error[-1].endswith(end)
+    assert sorted(path.name for path in taken.iterdir()) == ["disco-maze", "results"]
+
+
+def test_results_that_find_no_place_to_lie_are_a_sentence(
+    shared: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run_cells(smoke_plan(shared).cells()[:1], processes=0)
+    (tmp_path / "disco-maze").symlink_to(shared / "disco-maze")
+    (tmp_path / "results").touch()
+    capsys.readouterr()
+    assert main(["reproduce", "fig_disco_maze", "--scale", "smoke", "--no-run", "--folder", str(tmp_path)]) == 2
+    assert capsys.readouterr().err.startswith(f"ngu: cannot write {tmp_path / 'results' / 'fig_disco_maze'}")
+
+
 def test_a_run_that_is_taken_further_is_evaluated_as_seldom_as_a_longer_one(tmp_path: Path) -> None:
     (first, *_) = smoke_plan(tmp_path).cells()
     run_cells([first], processes=0)
@@ -131,6 +170,34 @@ def test_runs_side_by_side_one_fails_the_others_go_on(tmp_path: Path) -> None:
     assert "$ ngu train disco-maze-small" in second.log.read_text()
     assert last_progress(second.log).startswith("100.0%")
     assert read_results_command(plan, second).startswith("ngu train disco-maze-small --variant random-projection")
+
+
+def test_a_damaged_run_is_told_and_the_others_go_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What the sentences say to remove is enough."""
+    arguments = ["reproduce", "fig_disco_maze", "--scale", "smoke", "--processes", "0", "--folder", str(tmp_path)]
+    first, second, third = (cell.path for cell in smoke_plan(tmp_path).cells())
+    assert main(arguments) == 0
+    (first / "config.json").write_text("{")
+    metrics = second / "metrics.jsonl"
+    metrics.write_bytes(b"{\n" + metrics.read_bytes())
+    capsys.readouterr()
+    longer = [*arguments, "--budget", "96"]
+    assert main(longer) == 2
+    *progress, sentence = capsys.readouterr().err.splitlines()
+    assert sentence.startswith("ngu: 2 of 3 runs failed, the first is disco-maze/ngu/seed-0: the run folder")
+    for damaged in (first, second):
+        assert any("failed" in line and f"{damaged} " in line and "remove" in line for line in progress)
+    assert any(line.startswith("disco-maze/rnd-only/seed-0: done") for line in progress)
+    shutil.rmtree(first)
+    shutil.rmtree(second)
+    (meta,) = (third / "checkpoints").glob("*/meta.json")
+    meta.write_text("{")
+    assert main([*arguments, "--budget", "128"]) == 2
+    error = capsys.readouterr().err
+    assert f"no checkpoint in {third / 'checkpoints'} is intact" in error
+    assert "remove that folder" in error
+    shutil.rmtree(third / "checkpoints")
+    assert main([*arguments, "--budget", "128"]) == 0
 
 
 def read_results_command(plan: Plan, cell: Cell) -> str:
@@ -174,6 +241,14 @@ def test_the_list_covers_everything_and_names_its_sources(capsys: pytest.Capture
     assert printed.count("ngu train atari-node --variant") == 9 * 8 * 3
 
 
+def test_settings_that_are_lists_have_commas_and_may_have_no_entry(capsys: pytest.CaptureFixture[str]) -> None:
+    lists = ["novelty.hidden=8,4", "network.hidden=16", "learner.rate-steps=", "learner.rate_factors="]
+    assert main(["reproduce", "fig_disco_maze", "--list", "--settings", *lists]) == 0
+    config = read_config(shlex.split(capsys.readouterr().out.splitlines()[-1])[2:])
+    assert (config.novelty.hidden, config.network.hidden) == ((8, 4), (16,))
+    assert (config.learner.rate_steps, config.learner.rate_factors) == ((), ())
+
+
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
@@ -182,10 +257,20 @@ def test_the_list_covers_everything_and_names_its_sources(capsys: pytest.Capture
         (["fig_disco_maze", "--list", "--settings", "learner.replay_ratio=abc"], "learner.replay_ratio"),
         (["fig_disco_maze", "--device", "gpu"], "--device gpu is not a device; give cpu, cuda, cuda:1 or auto."),
         (["fig_disco_maze", "--runner", "slurm"], "--runner is slurm; give local or ray."),
+        (["fig_disco_maze", "--tasks="], "the task  of fig_disco_maze does not exist;"),
         (["fig_disco"], "the experiment fig_disco does not exist; the nearest"),
         (["fig_disco_maze", "--scale", "huge"], "the scale huge does not exist; known: laptop, node, paper, smoke."),
         (["fig_disco_maze", "--seeds", "0"], "--seeds is 0; give 1 or more."),
         (["fig_disco_maze", "--settings", "x"], "--settings takes group.setting=value"),
+        (["fig_disco_maze", "--settings", "learner.foo=4"], "ngu: the setting learner.foo does not exist; known:"),
+        (["fig_disco_maze", "--settings", "learner.replay_ratio=1,2"], "learner.replay_ratio is '1,2'; give a number."),
+        (["fig_disco_maze", "--settings", "run.seed=4"], "--settings cannot set run.seed, which every run gets from"),
+        (["fig_disco_maze", "--settings", "run.seed=4"], "; use --seeds."),
+        (["fig_disco_maze", "--settings", "run.steps=40"], "; use --budget."),
+        (["fig_disco_maze", "--settings", "run.folder=/tmp/x"], "; use --folder."),
+        (["fig_disco_maze", "--settings", "run.name=x"], "; use --folder."),
+        (["fig_disco_maze", "--address", "auto"], "--address is where the actors of --runner ray are;"),
+        (["fig_disco_maze", "--runner", "local", "--address", "auto"], "give that, too, or --cluster ADDRESS"),
         (["fig_disco_maze", "--runner", "ray", "--processes", "0"], "a Ray run needs one of its own"),
         (["fig_disco_maze", "--variants", "ngu-n2"], "the variant ngu-n2 of fig_disco_maze does not exist"),
         (["fig_disco_maze", "--cluster", "auto", "--processes", "2"], "--processes is for runs on this machine;"),

@@ -114,7 +114,8 @@ def load_newest(parent: Path, *, without: Collection[str] = ()) -> Checkpoint:
         return dataclasses.replace(checkpoint, passed_over=tuple(sentences))
     if damaged:
         raise UserError(
-            f"no checkpoint in {parent} is intact, the newest is damaged ({damaged[0].why}); start the run again."
+            f"no checkpoint in {parent} is intact, the newest is damaged ({damaged[0].why}); remove that folder, and "
+            "the run begins anew when it is resumed."
         )
     raise UserError(f"there is no checkpoint in {parent}; the run ended before it wrote one, so start it again.")
 

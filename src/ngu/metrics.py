@@ -216,7 +216,9 @@ def _read_lines(path: Path) -> list[tuple[bytes, dict[str, Any]]]:
     for number, line in enumerate(complete, start=1):
         row = _parse(line)
         if row is None:
-            raise UserError(f"line {number} of the metrics {path} is damaged; remove that line.")
+            raise UserError(
+                f"line {number} of the metrics {path} is damaged; remove that line, or {path.parent} to begin anew."
+            )
         lines.append((line, row))
     row = _parse(torn)  # only the end of the line may be missing
     return lines if row is None else [*lines, (torn, row)]

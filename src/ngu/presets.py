@@ -314,4 +314,6 @@ def preset(name: str, variant: str = "ngu", overrides: Mapping[str, Any] | None 
     try:
         return with_overrides(Config(), changes)
     except UserError as error:
+        if overrides:  # the fault may well be theirs
+            raise
         raise UserError(f"the variant {variant} does not fit the preset {name}: {error}") from None

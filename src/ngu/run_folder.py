@@ -245,7 +245,10 @@ def _read_config(path: Path) -> tuple[Config, dict[str, Any]]:
     except ValueError:
         content = None
     if not isinstance(content, dict) or "schema" not in content or not isinstance(content.get("config"), dict):
-        raise UserError(f"the run folder {path} is damaged: its {_CONFIG_FILE} is not what `ngu train` wrote.")
+        raise UserError(
+            f"the run folder {path} is damaged: its {_CONFIG_FILE} is not what `ngu train` wrote; put that file back, "
+            "or remove the folder to begin anew."
+        )
     schema = content.pop("schema")
     if schema != SCHEMA_VERSION:
         raise UserError(

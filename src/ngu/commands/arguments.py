@@ -123,6 +123,10 @@ def _take_values(name: str, kind: Any, rest: list[str], *, attached: bool) -> li
             )
         return []
     several = typing.get_origin(kind) is tuple
+    # `--learner.rate-steps=` is an empty list; `--tasks=`, without a group, is no setting, and means nothing.
+    if several and attached and not rest[0] and "." in name:
+        del rest[0]
+        return []
     values: list[str] = []
     while rest and (attached or not rest[0].startswith("--")) and (several or not values):
         values.append(_checked(name, typing.get_args(kind)[0] if several else kind, rest.pop(0), several=several))

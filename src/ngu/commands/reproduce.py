@@ -4,29 +4,31 @@ from __future__ import annotations
 
 import re
 import shlex
+import shutil
 import sys
-from collections.abc import Iterable
+import textwrap
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 import tyro
 from rich.console import Console
-from rich.table import Table
 
 from ngu.commands.arguments import parse, take_apart
+from ngu.config import Config
 from ngu.errors import UserError
 from ngu.experiments.catalogue import EXPERIMENTS, experiment
 from ngu.experiments.definition import Experiment
-from ngu.experiments.listing import HEAD, entries, frames_in_words, hours_in_words, sources
-from ngu.experiments.plan import Cell, Plan, cost, smoke_part
+from ngu.experiments.listing import frames_in_words, hours_in_words, in_lines, sources
+from ngu.experiments.plan import Cell, Plan, cost, for_a_cpu, smoke_part
 from ngu.experiments.scales import SCALES, scale
-from ngu.presets import preset
 
 _PROG = "ngu reproduce"
 _INTERRUPTED = 130
 _FEW_HOURS = 0.01
 _USUAL_SCALE = "paper"
+_HAVE_OPTIONS = {"run.seed": "--seeds", "run.steps": "--budget", "run.folder": "--folder", "run.name": "--folder"}
+"""Settings that the plan gives to each run, and the option that it follows."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +66,7 @@ class Reproduce:
     folder: Annotated[Path | None, tyro.conf.arg(metavar="FOLDER", help_behavior_hint="")] = None
     """Parent of all runs and results; runs/reproduce-SCALE if not given."""
     settings: Annotated[tuple[str, ...], tyro.conf.arg(metavar="SETTING=VALUE [...]", help_behavior_hint="")] = ()
-    """Settings of every run, such as learner.replay_ratio=4; use another --folder for them."""
+    """Settings of every run, such as learner.replay_ratio=4 or novelty.hidden=64,64; use another --folder for them."""
     cluster: Annotated[str | None, tyro.conf.arg(metavar="ADDRESS", help_behavior_hint="")] = None
     """Train whole runs on the machines of the Ray cluster at this address; auto: the one this machine is part of."""
     cpus_per_run: Annotated[int | None, tyro.conf.arg(metavar="INT", help_behavior_hint="")] = None
@@ -74,7 +76,7 @@ class Reproduce:
     runner: Annotated[str | None, tyro.conf.arg(metavar="NAME", help_behavior_hint="")] = None
     """local, or ray: each run is trained here and has its actors on a Ray cluster."""
     address: Annotated[str | None, tyro.conf.arg(metavar="ADDRESS", help_behavior_hint="")] = None
-    """The address of the cluster of these actors."""
+    """The address of the cluster of these actors, beside --runner ray."""
     run: bool = True
     """--no-run trains nothing: it collects and draws what there is."""
 
@@ -124,6 +126,10 @@ def _check(command: Reproduce) -> None:
     if command.cluster is not None:
         _check_cluster(command)
         return
+    if command.address is not None and command.runner != "ray":
+        raise UserError(
+            "--address is where the actors of --runner ray are; give that, too, or --cluster ADDRESS for whole runs."
+        )
     for device in command.device:
         if not re.fullmatch(r"auto|cpu|cuda(:\d+)?", device):
             raise UserError(f"--device {device} is not a device; give cpu, cuda, cuda:1 or auto.")
@@ -160,7 +166,7 @@ def _check_machine(command: Reproduce, plan: Plan, cells: list[Cell]) -> None:
     A scale or budget that is given is an answer, a cluster may have GPUs, and presets for a CPU say that they are.
     """
     asked = command.scale is not None or command.budget is not None or command.cluster is not None
-    if asked or _for_a_cpu({cell.preset for cell in cells}):
+    if asked or all(for_a_cpu(cell.preset) for cell in cells):
         return
     from ngu.machine import resolve_device
 
@@ -168,15 +174,13 @@ def _check_machine(command: Reproduce, plan: Plan, cells: list[Cell]) -> None:
         return
     hours = cost(cells).gpu_hours
     takes = "" if hours is None else f" takes about {hours_in_words(hours)} GPU-hours on an H200 and"
-    on_cpu = " or ".join(f"--scale {name}" for name, size in SCALES.items() if _for_a_cpu(size.presets.values()))
+    on_cpu = " or ".join(
+        f"--scale {name}" for name, size in SCALES.items() if all(map(for_a_cpu, size.presets.values()))
+    )
     raise UserError(
         f"this machine has no GPU, and {plan.experiment.name} at the paper's scale{takes} is not for a CPU; choose "
         f"{on_cpu}, or say --scale {_USUAL_SCALE} to do it here anyway."
     )
-
-
-def _for_a_cpu(presets: Iterable[str]) -> bool:
-    return all(preset(name).run.device == "cpu" for name in presets)
 
 
 def _plan(command: Reproduce, chosen: Experiment) -> Plan:
@@ -186,24 +190,38 @@ def _plan(command: Reproduce, chosen: Experiment) -> Plan:
         chosen = chosen.only(command.tasks, command.variants)
     elif size.smoke:
         chosen = smoke_part(chosen)
-    folder = (command.folder or Path("runs") / f"reproduce-{chosen_scale}").expanduser()
+    folder = _reachable((command.folder or Path("runs") / f"reproduce-{chosen_scale}").expanduser())
     return Plan(chosen, size, folder, command.budget, command.seeds, _settings(command.settings))
 
 
+def _reachable(folder: Path) -> Path:
+    """Refuses a folder that cannot even be looked for: its name is too long, or a parent is closed to this user."""
+    try:
+        folder.exists()
+    except OSError as error:
+        raise UserError(f"cannot use the folder {folder}: {error.strerror}; choose another --folder.") from None
+    return folder
+
+
 def _settings(texts: tuple[str, ...]) -> dict[str, Any]:
-    """`learner.replay_ratio=4` -> by name; commas separate the entries of a list."""
+    """`learner.replay_ratio=4` -> by name; commas separate the entries of a list, none makes it empty."""
     found: dict[str, Any] = {}
     for text in texts:
         name, equals, value = text.partition("=")
-        if not equals or "." not in name:
+        name = name.replace("-", "_")
+        group, _, leaf = name.partition(".")
+        if not equals or not leaf:
             raise UserError(f"--settings takes group.setting=value, such as learner.replay_ratio=4, not {text!r}.")
-        found[name] = _value(value)
+        if name in _HAVE_OPTIONS:
+            raise UserError(
+                f"--settings cannot set {name}, which every run gets from the experiment; use {_HAVE_OPTIONS[name]}."
+            )
+        is_list = isinstance(getattr(getattr(Config(), group, None), leaf, None), tuple)
+        found[name] = tuple(_value(part) for part in value.split(",") if part) if is_list else _value(value)
     return found
 
 
 def _value(text: str) -> Any:
-    if "," in text:
-        return tuple(_value(part) for part in text.split(",") if part)
     if text.lower() in ("true", "false"):
         return text.lower() == "true"
     for kind in (int, float):
@@ -251,11 +269,6 @@ def _write(plan: Plan, command: str) -> None:
 
 
 def _print_list(plans: list[Plan]) -> None:
-    table = Table(title="Experiments of the paper", title_justify="left")
-    for place, name in enumerate(HEAD):
-        table.add_column(name, justify="right" if place > 2 else "left", overflow="fold")
-    for entry in entries(plans):
-        table.add_row(*entry)
-    console = Console(width=None if sys.stdout.isatty() else 200)
-    console.print(table)
-    console.print(sources(), markup=False, highlight=False)
+    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else 200
+    print(in_lines(plans, width))
+    print(textwrap.fill(sources(), width, break_on_hyphens=False))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -147,7 +148,8 @@ def _export(cell: Cell, path: Path) -> None:
     try:
         write_results_csv(cell.path, path, _METRICS)
     except UserError:  # it has begun and measured nothing yet
-        path.unlink(missing_ok=True)
+        with suppress(OSError):  # a place that cannot be written to is told of when the table goes there
+            path.unlink(missing_ok=True)
 
 
 def _until(results: Results, cell: Cell) -> Results:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Sequence
 
 from ngu.experiments.plan import Cost, Plan, cost, paper_cost
@@ -25,6 +26,23 @@ HEAD = (
 def entries(plans: Sequence[Plan]) -> list[list[str]]:
     """A line for each, under `HEAD`: the grid is the plan's own, as the cost behind it is."""
     return [_entry(plan) for plan in plans]
+
+
+def in_lines(plans: Sequence[Plan], width: int) -> str:
+    """The list for a terminal of 80 columns or more: name and cost on a line that is never broken, the rest below."""
+    units = [head.split(" ") for head in HEAD[3:]]  # "paper:" stands above "frames"
+    table = [["", *(whose for whose, _ in units)], [HEAD[0], *(unit for _, unit in units)]]
+    below = [f"{HEAD[2]}: {HEAD[1]}"]
+    for name, what, grid, *costs in entries(plans):
+        table.append([name, *costs])
+        below.append(f"{grid}: {what}")
+    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
+    rows = [
+        " ".join([name.ljust(widths[0]), *(cost.rjust(size) for cost, size in zip(costs, widths[1:], strict=True))])
+        for name, *costs in table
+    ]
+    indented = [textwrap.fill(text, width, initial_indent="    ", subsequent_indent="    ") for text in below]
+    return "\n".join([rows[0], *(line for pair in zip(rows[1:], indented, strict=True) for line in pair)])
 
 
 def _entry(plan: Plan) -> list[str]:
@@ -63,7 +81,8 @@ def sources() -> str:
         f"{world}: {rate.steps_per_second:,.0f} agent steps/s ({rate.source})" for world, rate in RATES.items()
     )
     return (
-        f"GPU-hours are reckoned for one H200 from measured rates, without evaluations: {rates}. "
+        f"GPU-hours are reckoned for one H200 from measured rates, without evaluations: {rates}; "
+        "those of presets for a CPU are not measured. "
         "An agent step of Atari is 4 frames. Where the paper does not say its frames, the preset's steps are taken. "
         "Experiments share runs: what one has trained, another takes over."
     )

@@ -129,7 +129,7 @@ def options(settings: Mapping[str, Any]) -> list[str]:
         if isinstance(value, bool):
             tokens.append(f"--{group}.{leaf if value else f'no-{leaf}'}")
         elif isinstance(value, tuple | list):
-            tokens += [f"--{group}.{leaf}", *map(str, value)]
+            tokens += [f"--{group}.{leaf}", *map(str, value)] if value else [f"--{group}.{leaf}="]
         else:
             tokens.append(f"--{group}.{leaf}={value}")
     return tokens
@@ -151,32 +151,39 @@ class Cost:
     frames: float
     """Of all runs; a step of a world without frames counts as one."""
     gpu_hours: float | None
-    """On one H200; None where no rate was measured."""
+    """On one H200; None where no rate was measured, as of presets for a CPU."""
 
 
 def frames_per_step(task: Task) -> int:
     return FRAME_SKIP if task.world == "atari" else 1
 
 
+def for_a_cpu(preset_name: str) -> bool:
+    """Whether a preset says that it is for a CPU."""
+    return bool(PRESETS[preset_name]["run.device"] == "cpu")
+
+
 def cost(cells: Sequence[Cell]) -> Cost:
     """Of cells at their budgets."""
-    return _cost([(cell.task, cell.steps) for cell in cells])
+    return _cost([(cell.task, cell.preset, cell.steps) for cell in cells])
 
 
 def paper_cost(experiment: Experiment) -> Cost:
     """At the paper's frames and seeds, or the preset's steps where the paper does not say."""
     runs = []
     for task in experiment.tasks:
+        name = SCALES["paper"].presets[task.world]
         if experiment.frames is not None:
             steps = experiment.frames // frames_per_step(task)
         else:
-            steps = int(PRESETS[SCALES["paper"].presets[task.world]]["run.steps"])
-        runs += [(task, steps)] * (len(experiment.arms) * experiment.seeds)
+            steps = int(PRESETS[name]["run.steps"])
+        runs += [(task, name, steps)] * (len(experiment.arms) * experiment.seeds)
     return _cost(runs)
 
 
-def _cost(runs: Sequence[tuple[Task, int]]) -> Cost:
-    frames = sum(steps * frames_per_step(task) for task, steps in runs)
-    known = all(task.world in RATES for task, _ in runs)
-    seconds = sum(steps / RATES[task.world].steps_per_second for task, steps in runs) if known else None
+def _cost(runs: Sequence[tuple[Task, str, int]]) -> Cost:
+    """Of runs by task, preset and steps."""
+    frames = sum(steps * frames_per_step(task) for task, _, steps in runs)
+    known = all(task.world in RATES and not for_a_cpu(name) for task, name, _ in runs)
+    seconds = sum(steps / RATES[task.world].steps_per_second for task, _, steps in runs) if known else None
     return Cost(len(runs), frames, None if seconds is None else seconds / 3600)

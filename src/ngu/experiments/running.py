@@ -40,8 +40,8 @@ _MAY_DIFFER = {
 }
 """Settings in which a run may differ from its plan and still be the same experiment; None for a whole group."""
 
-_EMULATORS = ("threads", "workers")
-"""Settings of `env` that share out the cores among emulators."""
+_EMULATORS = ("env.threads", "env.workers")
+"""Settings that share out the cores among emulators."""
 
 
 @dataclass
@@ -72,22 +72,18 @@ def is_finished(cell: Cell) -> bool:
     return (cell.path / "config.json").is_file() and last_evaluation(cell.path / "metrics.jsonl") >= cell.steps
 
 
-def check_settings(cell: Cell) -> None:
-    """Refuses a folder that holds a run of other settings: it would be taken for what it is not."""
+def other_settings(cell: Cell) -> list[str]:
+    """In what the run in the cell's folder differs from the plan: it would be taken for what it is not."""
     if not (cell.path / "config.json").is_file():
-        return
+        return []
     wanted, found = to_dict(cell.config()), to_dict(RunFolder.open(cell.path).config)
-    different = [
+    return [
         f"{group}.{name}"
         for group, values in wanted.items()
         if isinstance(values, dict) and _MAY_DIFFER.get(group, set()) is not None
         for name, value in values.items()
         if found[group][name] != value and name not in (_MAY_DIFFER.get(group) or set())
     ]
-    if different:
-        raise UserError(
-            f"{cell.path} was run with other settings ({', '.join(different[:3])}); choose another --folder."
-        )
 
 
 def command_of(
@@ -107,8 +103,8 @@ def command_of(
             changes["evaluation.period"] = wanted.evaluation.period
         changes |= {"run.log_period": wanted.run.log_period, "run.steps": cell.steps}
         return ["resume", str(place or cell.path), *options(changes)]
-    foreign = foreign_settings(cell.task.world)
-    emulators = {f"env.{name}": threads for name in _EMULATORS if name not in foreign}
+    settled = {*cell.settings, *(f"env.{name}" for name in foreign_settings(cell.task.world))}
+    emulators = {name: threads for name in _EMULATORS if name not in settled}
     if place is not None:
         changes["run.folder"] = str(place.parent)
     return [*cell.train, *options({**changes, **emulators}), *runner]
@@ -129,9 +125,18 @@ def run_cells(
     """
     outcome = Outcome()
     waiting: list[Cell] = []
+    damaged: list[tuple[Cell, str]] = []
     for cell in cells:
-        check_settings(cell)
-        (outcome.skipped if is_finished(cell) else waiting).append(cell)
+        try:
+            different, finished = other_settings(cell), is_finished(cell)
+        except UserError as error:
+            damaged.append((cell, str(error)))
+            continue
+        if different:
+            raise UserError(
+                f"{cell.path} was run with other settings ({', '.join(different[:3])}); choose another --folder."
+            )
+        (outcome.skipped if finished else waiting).append(cell)
     threads = max(cores() // max(processes, 1), 1)
     with ExitStack() as stack:
         if cluster is not None:
@@ -141,6 +146,8 @@ def run_cells(
             stack.enter_context(cluster_of(cluster))
         asked = stack.enter_context(_signals())
         watch = stack.enter_context(Watch(len(cells), len(outcome.skipped)))
+        for cell, why in damaged:
+            _fail(cell, why, outcome, watch)
         if cluster is not None:
             ClusterGrid(cluster, devices, outcome, watch, asked).run(waiting)
         elif processes == 0:
@@ -201,7 +208,13 @@ def _run_beside(
                 slot = free.pop(0)
                 cell = waiting.pop(0)
                 device = devices[slot % len(devices)] if devices else None
-                running.append(_Running(cell, _start(cell, command_of(cell, device, threads, runner), threads), slot))
+                try:
+                    process = _start(cell, command_of(cell, device, threads, runner), threads)
+                except UserError as error:
+                    free.append(slot)
+                    _fail(cell, str(error), outcome, watch)
+                    continue
+                running.append(_Running(cell, process, slot))
                 watch.begin(cell)
             if asked.is_set() and not told:
                 told = True  # once: a second signal could end a run that is about to say where it stopped
@@ -221,19 +234,22 @@ def _run_beside(
 
 def _start(cell: Cell, command: list[str], threads: int) -> subprocess.Popen[bytes]:
     """A process in a group of its own, so that a terminal's Ctrl-C reaches it through this process alone."""
-    cell.log.parent.mkdir(parents=True, exist_ok=True)
     environment = {**os.environ, "OMP_NUM_THREADS": str(threads)}
-    with cell.log.open("ab") as log:
-        log.write(f"$ {shlex.join(['ngu', *command])}\n".encode())
-        log.flush()
-        return subprocess.Popen(
-            [sys.executable, "-m", "ngu", *command],
-            stdin=subprocess.DEVNULL,
-            stdout=log,
-            stderr=subprocess.STDOUT,
-            env=environment,
-            start_new_session=True,
-        )
+    try:
+        cell.log.parent.mkdir(parents=True, exist_ok=True)
+        with cell.log.open("ab") as log:
+            log.write(f"$ {shlex.join(['ngu', *command])}\n".encode())
+            log.flush()
+            return subprocess.Popen(
+                [sys.executable, "-m", "ngu", *command],
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                env=environment,
+                start_new_session=True,
+            )
+    except OSError as error:
+        raise UserError(f"cannot write {cell.log}: {error.strerror}.") from None
 
 
 def _settle(cell: Cell, code: int, outcome: Outcome, watch: Watch, *, stopped: bool) -> None:
@@ -244,8 +260,12 @@ def _settle(cell: Cell, code: int, outcome: Outcome, watch: Watch, *, stopped: b
         watch.end(cell, "stopped")
     else:
         why = last_line(cell.log) or f"it ended with code {code}"
-        outcome.failed[cell.name] = why
-        watch.end(cell, f"failed: {why} (more in {cell.log})")
+        _fail(cell, why, outcome, watch, more=f" (more in {cell.log})")
+
+
+def _fail(cell: Cell, why: str, outcome: Outcome, watch: Watch, *, more: str = "") -> None:
+    outcome.failed[cell.name] = why
+    watch.end(cell, f"failed: {why}{more}")
 
 
 def last_line(path: Path) -> str:
@@ -272,13 +292,12 @@ def _run_here(
         if asked.is_set():
             return
         watch.begin(cell)
-        command = command_of(cell, devices[0] if devices else None, threads, runner)
         try:
+            command = command_of(cell, devices[0] if devices else None, threads, runner)
             with memory_in_words():
                 _train_here(command, asked)
         except UserError as error:
-            outcome.failed[cell.name] = str(error)
-            watch.end(cell, f"failed: {error}")
+            _fail(cell, str(error), outcome, watch)
             continue
         if asked.is_set():
             watch.end(cell, "stopped")

@@ -22,6 +22,8 @@ HUMAN_NORMALISED = "HNS"
 """Short for human-normalised score, in the heads of tables."""
 _MANY = 10
 """From so many tasks on, tasks are rows."""
+_FINE = 5
+"""Decimals that tell each of the paper's 32 values of beta_i, and of gamma_i, from the next."""
 _CSV_HEAD = (
     "task", "agent", "measurement", "ours", "low", "high", "seeds", "frames", "paper", "paper_error", "paper_frames",
 )  # fmt: skip
@@ -42,6 +44,8 @@ class Place:
     share: bool = False
     missing: str = "not run"
     """What is said where there is no number of ours."""
+    digits: int = 1
+    """Decimals of ours; the paper prints scores with one."""
 
     @property
     def budget(self) -> str:
@@ -63,7 +67,7 @@ class Place:
     def _number(self, value: float) -> str:
         if self.share:
             return f"{value:.1%}"
-        return f"{value / 1000:.1f}k" if abs(value) >= 1000 else f"{value:.1f}"  # as the paper prints them
+        return f"{value / 1000:.1f}k" if abs(value) >= 1000 else f"{value:.{self.digits}f}"  # as the paper prints them
 
 
 def places(experiment: Experiment, collected: Collected) -> list[Place]:
@@ -71,7 +75,7 @@ def places(experiment: Experiment, collected: Collected) -> list[Place]:
     if experiment.kind == "ladder":
         _, values = LADDERS[experiment.name]
         return [
-            Place(f"i = {index}", experiment.name, "value", Estimate(value, value, value, 1, 0), "")
+            Place(f"i = {index}", experiment.name, "value", Estimate(value, value, value, 1, 0), "", digits=_FINE)
             for index, value in enumerate(values)
         ]
     found = [_quoted(experiment, row, task) for row in experiment.published for task in experiment.tasks]
