@@ -92,6 +92,7 @@ def refuse(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Captu
         (["train", "--mixture.beta", "nan"], "mixture.beta is nan; "),
         (["train", "--learner.clip-norm", "inf"], "learner.clip_norm is inf; give a number of at most 1e+30."),
         (["train", "--run.precision", "fp8"], "run.precision is 'fp8'; give one of fp32, bf16, fp16."),
+        (["train", "--network.filters"], "--network.filters needs a value; give whole numbers, separated by spaces."),
         (["train", "--network.filters", "8", "x"], "network.filters is 'x'; give whole numbers, separated by spaces."),
         (["train", "--learner.rate-factors", "x"], "learner.rate_factors is 'x'; give numbers, separated by spaces."),
         (["reproduce", "fig_disco_maze", "--tasks"], "--tasks needs a value; give names, separated by spaces."),

@@ -131,8 +131,7 @@ def _take_values(name: str, kind: Any, rest: list[str], *, attached: bool) -> li
     while rest and (attached or not rest[0].startswith("--")) and (several or not values):
         values.append(_checked(name, typing.get_args(kind)[0] if several else kind, rest.pop(0), several=several))
         attached = False
-    may_be_empty = several and "." in name  # a list among the settings, such as learner.rate-steps
-    if not values and not may_be_empty:
+    if not values:
         raise UserError(f"--{name} needs a value; give {_in_words(kind)}.")
     return values
 
