@@ -45,11 +45,12 @@ def with_overrides(config: Config, overrides: Mapping[str, Any]) -> Config:
     return from_dict(nested, config)
 
 
-def read_config_file(path: Path, base: Config) -> Config:
+def read_config_file(path: str | Path, base: Config) -> Config:
     """Reads a TOML or JSON file of overrides, nested by group, or the settings of a run: its folder or `config.json`.
 
     A run has a value for every setting, so nothing of `base` stays but the name and the folder of the run to come.
     """
+    path = Path(path)
     if (path / "config.json").is_file():
         path = path / "config.json"
     try:
