@@ -352,21 +352,53 @@ def test_a_non_finite_observation_is_not_trained_on(where: str) -> None:
         assert not difference(optimisers["rnd"], intrinsic.state_dict()["trainer"]["rnd"])
 
 
-def test_a_non_finite_observation_pays_nothing_and_spoils_no_statistics() -> None:
-    intrinsic = make(2)
-    first, later = torch.ones(2, dtype=torch.bool), torch.zeros(2, dtype=torch.bool)
-    intrinsic(torch.randn(2, 3), first)
-    intrinsic(torch.randn(2, 3), later)
+@pytest.mark.parametrize("value", [torch.nan, torch.inf, -torch.inf])
+@pytest.mark.parametrize("seen", [0, 1, 4])
+@pytest.mark.parametrize("trained", [True, False])
+@pytest.mark.parametrize("changes", [{}, {"rnd_normalise": False}, {"episodic": False}, {"memory_capacity": 3}])
+def test_an_observation_that_is_not_finite_pays_nothing_and_leaves_no_trace(
+    value: float, seen: int, trained: bool, changes: dict[str, object]
+) -> None:
+    settings = config(**changes)
+    intrinsic = make(2, settings) if trained else IntrinsicReward(SPEC, 2, settings)
+    for time in range(seen):
+        intrinsic(torch.randn(2, 3), torch.full((2,), time == 0))
+    before = clone(intrinsic.state_dict())
     broken = torch.randn(2, 3)
-    broken[0, 0] = torch.nan
-    assert intrinsic(broken, later)[0].item() == 0.0
-    for _ in range(3):
-        assert torch.isfinite(intrinsic(torch.randn(2, 3), later)).all()
-    assert torch.isfinite(intrinsic.moments.mean)
-    assert torch.isfinite(intrinsic.moments.deviation)
-    assert torch.isfinite(intrinsic.scale.total).all()
-    intrinsic(torch.randn(2, 3), first)
-    assert (intrinsic(torch.randn(2, 3), later) > 0).all()
+    broken[:, 1] = value
+    assert intrinsic(broken, torch.full((2,), seen == 0)).tolist() == [0.0, 0.0]
+    after = intrinsic.state_dict()
+    for part in ("memory", "scale", "moments"):
+        assert not difference(before.get(part), after.get(part))
+    later = torch.zeros(2, dtype=torch.bool)
+    rewards = torch.stack([intrinsic(torch.randn(2, 3), later) for _ in range(4)])
+    assert (rewards < 100).all()
+    assert (rewards[1:] > 0).all() or not (trained or settings.episodic)
+
+
+def test_a_hand_crafted_state_that_is_not_finite_pays_nothing_and_is_not_remembered() -> None:
+    spec = EnvironmentSpec((3,), torch.float32, 4, controllable_state=("x",))
+    intrinsic = make(2, config(controllable_states="hand-crafted"), spec)
+    assert intrinsic.memory is not None
+    for time in range(3):
+        place = torch.tensor([[float(time)], [torch.inf if time == 1 else 0.5]])
+        reward = intrinsic(torch.randn(2, 3), torch.full((2,), time == 0), controllable_state=place)
+        assert reward[1].item() < 10
+    assert reward[0].item() > 0
+    assert intrinsic.memory.filled.tolist() == [3, 2]
+
+
+def test_an_environments_very_first_observation_begins_an_episode_whatever_is_said() -> None:
+    """With the memory empty a later one would pay 1 / c."""
+    told, untold = make(3), make(3)
+    walk = torch.randn(5, 3, 3)
+    for time, observation in enumerate(walk):
+        first = torch.tensor([time == 0, time == 0, time == 3])
+        expected = told(observation, first | (torch.tensor(time) == 0))
+        reward = untold(observation, first & (time > 0))
+        assert torch.equal(reward, expected)
+        assert (reward < 100).all()
+    assert not difference(told.state_dict(), untold.state_dict())
 
 
 # ------------------------------------------------------------------------------------------- weights and state

@@ -133,7 +133,8 @@ class IntrinsicReward:
             controllable_state: [E, D], of the observation; where states are hand-crafted, and only there.
 
         Returns:
-            [E] float32; 0 at an episode's first observation and at terminal ones.
+            [E] float32; 0 at an episode's first observation, at terminal ones, and at one that is not finite, which is
+            not remembered either. An environment's very first observation begins an episode, whatever `first` says.
         """
         return self.parts(observation, first, terminated, controllable_state).reward
 
@@ -147,19 +148,23 @@ class IntrinsicReward:
     ) -> NoveltyParts:
         """As calling, with what the reward is made of."""
         self._check(observation, first, terminated, controllable_state)
+        first = first | (self.episodes == 0)
         wiped = self._begin_episodes(first)
+        sound = _finite_rows(observation)
+        if controllable_state is not None:
+            sound = sound & _finite_rows(controllable_state)
         error = torch.zeros(self.num_envs, device=observation.device)
         with autocast(observation.device, self.precision):
             if self.rnd is not None:
                 with self._rnd_branch.fork():
                     error = self.rnd.error(observation)
-            episodic, state = self._episodic(observation, wiped, controllable_state)
+            episodic, state, comparable = self._episodic(observation, sound, wiped, controllable_state)
         if self.rnd is not None:
             self._rnd_branch.join()
             # Before any training inputs are whitened with no statistics, and errors a thousand times those that follow,
             # which they would hide for a long time.
             inputs = self.rnd.inputs
-            self.moments.update(error, None if inputs is None else (inputs.weight > 0).expand_as(error))
+            self.moments.update(error, sound if inputs is None else sound & (inputs.weight > 0))
             alpha = modulator(error, self.moments.mean, self.moments.deviation)
         else:
             alpha = torch.ones_like(episodic)
@@ -170,8 +175,8 @@ class IntrinsicReward:
             reward = torch.where(deviation > 0, error / torch.where(deviation > 0, deviation, 1.0), 0.0)
         else:
             reward = torch.zeros_like(error)
-        # Nothing led to an episode's first observation, and an empty memory would pay 1 / c.
-        reward = torch.where(first if terminated is None else first | terminated, 0.0, reward)
+        unpaid = first | ~comparable  # nothing led to an episode's first observation
+        reward = torch.where(unpaid if terminated is None else unpaid | terminated, 0.0, reward)
         return NoveltyParts(torch.nan_to_num(reward, 0.0, 0.0, 0.0), episodic, alpha, error, state)
 
     def _check(self, observation: Tensor, first: Tensor, terminated: Tensor | None, state: Tensor | None) -> None:
@@ -221,10 +226,15 @@ class IntrinsicReward:
         self.episodes.add_(first.to(torch.int64))
         return wiped
 
-    def _episodic(self, observation: Tensor, wiped: Tensor, state: Tensor | None) -> tuple[Tensor, Tensor | None]:
-        """The episodic part, and the controllable states that were remembered."""
+    def _episodic(
+        self, observation: Tensor, sound: Tensor, wiped: Tensor, state: Tensor | None
+    ) -> tuple[Tensor, Tensor | None, Tensor]:
+        """The episodic part, the controllable states, and [E] bool, where they had others to be compared with.
+
+        Those of observations that are not `sound` leave no trace.
+        """
         if self.memory is None:
-            return torch.zeros(self.num_envs, device=observation.device), None
+            return torch.zeros(self.num_envs, device=observation.device), None, sound
         self.memory.wipe(wiped)
         if self.snapshots is not None:
             self.snapshots.begin(wiped)
@@ -232,9 +242,12 @@ class IntrinsicReward:
         assert state is not None
         state = state.to(self.memory.entries.dtype)
         distance = search_nearest(state, self.memory.entries, self.memory.filled, self.kernel.neighbours)
-        mean_distance = self.scale.update(distance)
-        self.memory.append(state)
-        return episodic_reward(distance, mean_distance, self.kernel), state
+        sound = sound & _finite_rows(state)
+        mean_distance = self.scale.update(torch.where(sound.unsqueeze(1), distance, torch.inf))
+        self.memory.append(state, sound)
+        # With nothing to compare with, Algorithm 1 gives 1 / c, a thousand.
+        comparable = sound & torch.isfinite(distance[:, 0])
+        return episodic_reward(distance, mean_distance, self.kernel), state, comparable
 
     def train(
         self, observation: Tensor, action: Tensor, next_observation: Tensor, valid: Tensor | None = None
@@ -310,3 +323,10 @@ class IntrinsicReward:
         if "trainer" in state:
             self._trainer = NoveltyTrainer(self.model, self.config, self._optimiser, self.precision)
             self._trainer.load_state_dict(state["trainer"])
+
+
+def _finite_rows(values: Tensor) -> Tensor:
+    """[E, ...] to [E] bool, where all numbers of a row are finite; pictures of whole numbers are not looked at."""
+    if not values.is_floating_point():
+        return torch.ones(len(values), dtype=torch.bool, device=values.device)
+    return torch.isfinite(values).flatten(1).all(1)
