@@ -250,3 +250,4 @@ def not_an_environment(index: int) -> Any:
 
 gymnasium.register(id="test/Walk-v0", entry_point="gym_factories:Walk")
 gymnasium.register(id="test/Ledger-v0", entry_point="gym_factories:Ledger", max_episode_steps=40)
+gymnasium.register(id="test/Pictures-v0", entry_point="gym_factories:Pictures")

@@ -69,7 +69,7 @@ class IntrinsicReward:
         device = torch.device(device)
         check_parts(spec, config, device)
         self.config = config
-        self._spec, self._device = spec, device
+        self.spec, self._device = spec, device
         self.precision: Precision = precision
         self.num_envs = num_envs
         self._owns_model = model is None
@@ -181,7 +181,7 @@ class IntrinsicReward:
 
     def _check(self, observation: Tensor, first: Tensor, terminated: Tensor | None, state: Tensor | None) -> None:
         """Refuses what does not fit before anything is remembered."""
-        spec, envs, device = self._spec, self.num_envs, self._device
+        spec, envs, device = self.spec, self.num_envs, self._device
         check_tensor("observation", observation, (envs, *spec.observation_shape), spec.observation_dtype, device)
         check_tensor("first", first, (envs,), torch.bool, device)
         if terminated is not None:
@@ -253,10 +253,10 @@ class IntrinsicReward:
         self, observation: Tensor, action: Tensor, next_observation: Tensor, valid: Tensor | None = None
     ) -> NoveltyReport:
         """Trains the model on B transitions (see `NoveltyTrainer.train`) and acts with the result."""
-        batch, shape, device = len(observation), self._spec.observation_shape, self._device
-        check_tensor("observation", observation, (batch, *shape), self._spec.observation_dtype, device)
+        batch, shape, device = len(observation), self.spec.observation_shape, self._device
+        check_tensor("observation", observation, (batch, *shape), self.spec.observation_dtype, device)
         check_tensor("action", action, (batch,), torch.int64, device)
-        check_tensor("next_observation", next_observation, (batch, *shape), self._spec.observation_dtype, device)
+        check_tensor("next_observation", next_observation, (batch, *shape), self.spec.observation_dtype, device)
         if valid is not None:
             check_tensor("valid", valid, (batch,), torch.bool, device)
         if self._trainer is None:
