@@ -248,6 +248,12 @@ def not_an_environment(index: int) -> Any:
     return index
 
 
+def without_render_mode() -> gymnasium.Env[Any, Any]:
+    """Could draw itself, but cannot be asked to."""
+    return gymnasium.make("CartPole-v1")
+
+
+gymnasium.register(id="test/Unasked-v0", entry_point=without_render_mode)
 gymnasium.register(id="test/Walk-v0", entry_point="gym_factories:Walk")
 gymnasium.register(id="test/Ledger-v0", entry_point="gym_factories:Ledger", max_episode_steps=40)
 gymnasium.register(id="test/Pictures-v0", entry_point="gym_factories:Pictures")

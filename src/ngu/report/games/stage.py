@@ -28,11 +28,10 @@ class Stage:
     generators: tuple[torch.Generator, ...] = ()
 
     def __init__(self, config: Config) -> None:
-        self._env = self._guarded(_make_single, config)
+        self._env, self.no_screen = self._guarded(_make_single, config)
+        """Why `screen` gives nothing; empty as long as it gives pictures."""
         self._interface = self._guarded(read_interface, self._env)
         self.spec = self._interface.spec()
-        self.no_screen = "" if self._env.render_mode == "rgb_array" else "it offers no pictures"
-        """Why `screen` gives nothing; empty as long as it gives pictures."""
         self._screen_shape: tuple[int, ...] | None = None
         self._score = 0.0
         self._step: Step | None = None
@@ -85,7 +84,7 @@ class Stage:
             try:
                 picture = np.asarray(self._env.render())
             except Exception as error:
-                self.no_screen = " ".join(str(error).split()).removesuffix(".") or type(error).__name__
+                self.no_screen = _reason(error)
                 return None
             if picture.ndim != 3 or picture.shape[2] != 3 or picture.dtype != np.uint8:
                 self.no_screen = f"its pictures are {picture.dtype} of shape {picture.shape}"
@@ -125,11 +124,19 @@ class Stage:
         self._guarded(self._env.close)
 
 
-def _make_single(config: Config) -> Env:
-    """The environment with its picture if it offers one, which only an environment that was made can say."""
+def _make_single(config: Config) -> tuple[Env, str]:
+    """The environment, and why it will draw no picture; empty if it will, which only one that was made can say."""
     factory = single_environment(config)
     env = factory(0)
     if "rgb_array" not in (env.metadata.get("render_modes") or ()):
-        return env
+        return env, "it offers no pictures"
+    try:
+        drawn = GymFactory(factory.environment, {**factory.kwargs, "render_mode": "rgb_array"})(0)
+    except Exception as error:  # an entry point that takes no render_mode, a package for drawing that is missing
+        return env, _reason(error)
     env.close()
-    return GymFactory(factory.environment, {**factory.kwargs, "render_mode": "rgb_array"})(0)
+    return drawn, "" if drawn.render_mode == "rgb_array" else "it offers no pictures"
+
+
+def _reason(error: Exception) -> str:
+    return " ".join(str(error).split()).removesuffix(".") or type(error).__name__
