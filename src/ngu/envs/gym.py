@@ -24,13 +24,12 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
+from ngu.envs.answers import Env, WrongAnswerError, as_number
 from ngu.errors import UserError, unknown_name
 
 if TYPE_CHECKING:
     from ngu.envs.protocol import EnvironmentSpec
     from ngu.envs.workers import WorkerEnvironments
-
-Env = gymnasium.Env[Any, Any]
 
 SCORE = "score"
 """The measurement that every environment has: the sum of the running episode's rewards."""
@@ -80,11 +79,11 @@ class Interface:
         """One observation of the environment as an array of `observation_shape`; it may share memory."""
         array = np.asarray(observation)
         if array.shape != self.space_shape:
-            raise ValueError(f"its observation has shape {array.shape}, but its space says {self.space_shape}")
+            raise WrongAnswerError(f"its observation has shape {array.shape}, but its space says {self.space_shape}")
         if self.observation_dtype == "uint8" and array.dtype != np.uint8:
-            raise ValueError(f"its observation is {array.dtype}, but its space says uint8")
+            raise WrongAnswerError(f"its observation is {array.dtype}, but its space says uint8")
         if array.dtype.kind == "f" and not (finite := np.isfinite(array)).all():
-            raise ValueError(f"its observation holds {array[~finite][0]}")
+            raise WrongAnswerError(f"its observation holds {array[~finite][0]}")
         if self.channels_last:
             array = array.transpose(2, 0, 1)
         return array.reshape(self.observation_shape)
@@ -93,8 +92,11 @@ class Interface:
         """The values of `all_measurements`."""
         missing = [name for name in self.measurements if name not in info]
         if missing:
-            raise ValueError(f"its info lacks the measurement {missing[0]!r}")
-        return [float(info[name]) if name in self.measurements else score for name in self.all_measurements]
+            raise WrongAnswerError(f"its info lacks the measurement {missing[0]!r}")
+        return [
+            as_number(f"measurement {name!r}", info[name]) if name in self.measurements else score
+            for name in self.all_measurements
+        ]
 
     def spec(self) -> EnvironmentSpec:
         """The same for networks, memories and replay."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -10,11 +11,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ngu.config import Config
+from ngu.envs.answers import Env, describe, reset_once, step_once
 from ngu.envs.atari_game import AtariGame
-from ngu.envs.gym import Env, GymFactory, read_interface
+from ngu.envs.gym import GymFactory, read_interface
 from ngu.envs.make import single_environment
 from ngu.envs.protocol import Step
-from ngu.envs.worker_process import describe
 from ngu.errors import UserError
 
 
@@ -42,7 +43,7 @@ class Stage:
         return self._begin(word)
 
     def _begin(self, seed: int | None) -> Step:
-        observation, info = self._guarded(self._env.reset, seed=seed)
+        observation, info = self._guarded(reset_once, self._env, seed)
         self._score = 0.0
         return self._take_in(observation, 0.0, False, False, info, first=True)
 
@@ -52,16 +53,23 @@ class Stage:
             self._begin(None)
             return
         choice = int(action) + self._interface.first_action
-        observation, reward, terminated, truncated, info = self._guarded(self._env.step, choice)
-        self._score += float(reward)
-        self._take_in(observation, float(reward), terminated, truncated, info, first=False)
+        observation, reward, terminated, truncated, info = self._guarded(step_once, self._env, choice)
+        self._score += reward
+        self._take_in(observation, reward, terminated, truncated, info, first=False)
 
     def recv(self) -> Step:
         assert self._step is not None
         return self._step
 
     def _take_in(
-        self, observation: Any, reward: float, terminated: bool, truncated: bool, info: dict[str, Any], *, first: bool
+        self,
+        observation: Any,
+        reward: float,
+        terminated: bool,
+        truncated: bool,
+        info: Mapping[str, Any],
+        *,
+        first: bool,
     ) -> Step:
         interface = self._interface
         values = self._guarded(interface.measure, self._score, info)
@@ -69,8 +77,8 @@ class Stage:
         self._step = Step(
             observation=torch.from_numpy(array)[None],
             reward=torch.tensor([reward]),
-            terminated=torch.tensor([bool(terminated)]),
-            truncated=torch.tensor([bool(truncated)]),
+            terminated=torch.tensor([terminated]),
+            truncated=torch.tensor([truncated]),
             first=torch.tensor([first]),
             info={name: torch.tensor([value]) for name, value in zip(self.spec.measurements, values, strict=True)},
         )
@@ -109,7 +117,7 @@ class Stage:
         except UserError:
             raise
         except Exception as error:
-            raise UserError(f"the environment raised {describe(error)}.") from None
+            raise UserError(f"the environment {describe(error)}.") from None
 
     def maintain(self) -> None:
         """Nothing to do between steps."""
