@@ -260,6 +260,41 @@ def test_what_is_neither_preset_nor_config_is_answered_with_what_to_write(given:
         ngu.NGU(given)
 
 
+def test_settings_may_be_numpys_numbers_ranges_and_paths(tmp_path: Path) -> None:
+    settings = {"env.maze_size": np.int64(7), "run.folder": tmp_path, "evaluation.marks": range(10, 40, 10)}
+    settings |= {"mixture.beta": np.float32(0.5), "novelty.hidden": np.array([8, 4])}
+    config = ngu.preset("disco-maze-small", overrides=settings)
+    assert (config.env.maze_size, config.run.folder, config.evaluation.marks) == (7, str(tmp_path), (10, 20, 30))
+    assert (config.mixture.beta, config.novelty.hidden) == (0.5, (8, 4))
+    assert type(config.env.maze_size) is int
+    assert type(config.mixture.beta) is float
+
+
+@pytest.mark.parametrize(
+    ("make", "sentence"),
+    [
+        (lambda: ngu.NGU(overrides=[("env.maze_size", 7)]), "the overrides are .*; give a dictionary of dotted names"),  # type: ignore[arg-type]
+        (lambda: ngu.NGU(overrides=[]), "the overrides are .*; give a dictionary"),  # type: ignore[arg-type]
+        (lambda: ngu.NGU(overrides={7: 1}), "the overrides are {7: 1}; give a dictionary"),  # type: ignore[dict-item]
+        (lambda: ngu.NGU(variant=None), "the variant is None; give the name of one, such as ngu"),  # type: ignore[arg-type]
+        (lambda: ngu.preset(None), "the preset is None; give the name of one, such as disco-maze-small"),  # type: ignore[arg-type]
+        (lambda: ngu.NGU(overrides={"env.maze_size": np.float32(7.5)}), "env.maze_size is 7.5; give a whole number"),
+    ],
+)  # fmt: skip
+def test_what_is_no_name_and_no_dictionary_is_told(make: Any, sentence: str) -> None:
+    with pytest.raises(ngu.UserError, match=sentence):
+        make()
+
+
+def test_numbers_of_steps_and_places_that_are_none_are_told(agent: ngu.NGU) -> None:
+    for steps in ("5", 5.5):
+        with pytest.raises(ngu.UserError, match=f"steps is {steps!r}; give a whole number"):
+            agent.learn(steps)  # type: ignore[arg-type]
+    for path in ("/", "."):
+        with pytest.raises(ngu.UserError, match=r"cannot save to \S+, which has no name of its own; name a new folder"):
+            agent.save(path)
+
+
 def test_an_agent_does_not_learn_for_no_steps() -> None:
     with ngu.NGU("gym", overrides=SMALL) as agent:
         for steps in (-5, 0):

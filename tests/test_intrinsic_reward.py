@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import itertools
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from gymnasium import spaces
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracles import Constants, MovingAverage, clone, difference, neighbour_distances, reward_of_distances
@@ -550,6 +553,9 @@ def test_what_does_not_fit_is_told_and_nothing_is_remembered(
         ({"action": torch.zeros(5, dtype=torch.int32)}, "action is torch.int32; give a tensor of shape"),
         ({"next_observation": torch.zeros(4, 3)}, r"next_observation has the shape \(4, 3\)"),
         ({"valid": torch.ones(5)}, "valid is torch.float32"),
+        ({"observation": np.zeros((5, 3))}, "observation is of the type ndarray"),
+        ({"action": torch.tensor([0, 1, 2, 3, 4])}, "numbers from 0 to 4; the spec has 4 actions, so give 0 to 3"),
+        ({"action": torch.full((5,), -1)}, "action holds numbers from -1 to -1"),
     ],
 )
 def test_transitions_that_do_not_fit_are_told(changed: dict[str, torch.Tensor], sentence: str) -> None:
@@ -569,6 +575,68 @@ def test_what_no_reward_can_be_made_of_is_told() -> None:
         IntrinsicReward(EnvironmentSpec((3,), np.float32, 4), 2)  # type: ignore[arg-type]
     with pytest.raises(UserError, match=r"the spec is of the type tuple; give an ngu\.EnvironmentSpec"):
         IntrinsicReward((3,), 2)  # type: ignore[arg-type]
+    assert str(IntrinsicReward(SPEC, np.int64(2), device="auto").episodes.device) in ("cpu", "cuda:0")
     if not torch.cuda.is_available():
         with pytest.raises(UserError, match="PyTorch finds no CUDA device here; give device='cpu'"):
             IntrinsicReward(SPEC, 2, device="cuda")
+
+
+@pytest.mark.parametrize(
+    ("spec", "given", "sentence"),
+    [
+        ({}, {"num_envs": 0}, "num_envs is 0; give how many environments step together, 1 or more"),
+        ({}, {"num_envs": -1}, "num_envs is -1; give"),
+        ({}, {"num_envs": 4.0}, "num_envs is 4.0; give"),
+        ({}, {"device": "foo"}, "the device is 'foo'; give cpu, cuda or auto"),
+        ({}, {"device": "meta"}, "the device meta is not supported; give cpu, cuda or auto"),
+        ({}, {"precision": "fp8"}, "precision is 'fp8'; choose one of fp32, bf16, fp16"),
+        ({"num_actions": 0}, {}, "the spec's num_actions is 0; set it to how many there are, 1 or more"),
+        ({"num_actions": spaces.Discrete(2)}, {}, r"the spec's num_actions is Discrete\(2\); set it to how many"),
+        ({"observation_shape": 4}, {}, r"observation_shape is 4; set it to \(D,\) for vectors, such as \(4,\)"),
+        ({"observation_shape": (3, 4)}, {}, r"observation_shape is \(3, 4\); set it to"),
+        ({"observation_shape": (0,)}, {}, r"observation_shape is \(0,\); set it to"),
+        ({"max_episode_steps": -1}, {}, "max_episode_steps is -1; set it to 1 or more, or None if nothing bounds"),
+    ],
+)
+def test_numbers_no_reward_can_be_made_of_are_told(spec: Any, given: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(UserError, match=sentence):
+        IntrinsicReward(**({"spec": dataclasses.replace(SPEC, **spec), "num_envs": 2, "config": SMALL} | given))
+
+
+def test_actions_of_padded_rows_may_be_any() -> None:
+    observation, action, after = transitions(5)
+    valid = torch.tensor([True, True, True, True, False])
+    make(1).train(observation, torch.where(valid, action, -1), after, valid)
+    make(1).train(observation, torch.full((5,), 99), after, ~valid & valid)
+
+
+def test_a_state_of_another_reward_is_told_and_changes_nothing() -> None:
+    one = make(2)
+    one(torch.randn(2, 3), torch.ones(2, dtype=torch.bool))
+    before = clone(one.state_dict())
+    for other, sentence in (
+        ({}, "its episodes is missing"),
+        ("state", "its episodes is missing"),
+        (make(3).state_dict(), r"its episodes is of shape \(3,\), not of shape \(2,\); make one of the same spec"),
+        (make(2, config(memory_capacity=9)).state_dict(), "its memory/entries is of shape"),
+        (make(2, config(lifelong=False)).state_dict(), "its rnd/.* is missing"),
+        (make(2, config(hidden=(9,))).state_dict(), "its snapshots/.* is of shape"),
+    ):
+        with pytest.raises(UserError, match=f"the state is not of a reward like this: {sentence}"):
+            one.load_state_dict(other)  # type: ignore[arg-type]
+    assert not difference(before, one.state_dict())
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        ({"neighbours": "10"}, "novelty.neighbours is '10'; give a whole number"),
+        ({"memory_capacity": 10.5}, "novelty.memory_capacity is 10.5; give a whole number"),
+        ({"max_modulation": None}, "novelty.max_modulation is None; give a number"),
+        ({"lifelong": "no"}, "novelty.lifelong is 'no'; give True or False"),
+    ],
+)
+def test_settings_of_another_type_are_told(given: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(UserError, match=sentence):
+        NoveltyConfig(**given)
+    assert NoveltyConfig(neighbours=np.int64(3), max_modulation=2).neighbours == 3  # type: ignore[arg-type]

@@ -14,7 +14,7 @@ import torch
 
 from ngu.checkpoint import load_newest, put_in_place, recover, save_checkpoint
 from ngu.config import Config
-from ngu.config_reading import with_overrides
+from ngu.config_reading import coerce, with_overrides
 from ngu.errors import UserError
 from ngu.policy import Policy, PolicyState
 from ngu.policy_inputs import as_epsilon, as_numbers, as_observations, as_rewards
@@ -50,7 +50,7 @@ class NGU:
             base = preset_or_config
         else:
             raise UserError("a variant changes a preset; give the preset's name, or the finished config without one.")
-        self.config = with_overrides(base, overrides or {})
+        self.config = with_overrides(base, {} if overrides is None else overrides)
         given = [name.replace("-", "_") for name in overrides or {}]
         check_world(self.config, {name.removeprefix("env."): name for name in given if name.startswith("env.")})
         self._training = Training(self.config)
@@ -83,7 +83,7 @@ class NGU:
     def learn(self, steps: int | None = None, *, progress: bool = True) -> Self:
         """Trains for `steps` more agent steps (default: up to the config's run.steps). Nothing is written to disk."""
         self._check_open()
-        if steps is not None and steps < 1:
+        if steps is not None and (steps := coerce(steps, int, "steps")) < 1:
             raise UserError(f"the agent cannot learn for {steps} steps; give 1 or more.")
         until = self.config.run.steps if steps is None else self.steps + steps
         self._training.run(until, show_progress=progress)
@@ -148,6 +148,8 @@ class NGU:
             overwrite: an agent or a run that is there gives way, with all of its folder, once the new one is whole.
         """
         target = Path(path).expanduser()
+        if not target.name:
+            raise UserError(f"cannot save to {target}, which has no name of its own; name a new folder.")
         config = with_overrides(self.config, {"run.folder": str(target.parent), "run.name": target.name})
         without = () if config.run.checkpoint_replay else ("replay",)
         place = target.resolve()

@@ -18,7 +18,7 @@ from ngu.errors import UserError
 from ngu.graphs import Branch
 from ngu.moments import RunningMoments
 from ngu.novelty.episodic import DistanceScale, EpisodicMemory, Kernel, episodic_reward
-from ngu.novelty.inputs import check_parts, check_tensor
+from ngu.novelty.inputs import check_actions, check_parts, check_state, check_tensor, find_device
 from ngu.novelty.lifelong import RandomNetworkDistillation, clipped_modulator, modulator
 from ngu.novelty.model import NoveltyModel, NoveltyReport, NoveltyTrainer
 from ngu.novelty.nearest import search_nearest
@@ -66,8 +66,8 @@ class IntrinsicReward:
         model: NoveltyModel | None = None,
     ) -> None:
         config = config if config is not None else NoveltyConfig()
-        device = torch.device(device)
-        check_parts(spec, config, device)
+        check_parts(spec, config, num_envs, precision)
+        device = find_device(device)
         self.config = config
         self.spec, self._device = spec, device
         self.precision: Precision = precision
@@ -195,7 +195,8 @@ class IntrinsicReward:
             return
         wanted = (envs, len(spec.controllable_state))
         if not isinstance(state, Tensor) or tuple(state.shape) != wanted:
-            given = f"one of shape {tuple(state.shape)} is given" if isinstance(state, Tensor) else "none is given"
+            given = "none is given" if state is None else f"one of the type {type(state).__name__} is given"
+            given = f"one of shape {tuple(state.shape)} is given" if isinstance(state, Tensor) else given
             raise UserError(
                 f"controllable states are hand-crafted, and {given}; give a controllable_state of shape {wanted}: "
                 f"{', '.join(spec.controllable_state)} of each environment."
@@ -253,12 +254,14 @@ class IntrinsicReward:
         self, observation: Tensor, action: Tensor, next_observation: Tensor, valid: Tensor | None = None
     ) -> NoveltyReport:
         """Trains the model on B transitions (see `NoveltyTrainer.train`) and acts with the result."""
-        batch, shape, device = len(observation), self.spec.observation_shape, self._device
+        batch = len(observation) if isinstance(observation, Tensor) else 0
+        shape, device = self.spec.observation_shape, self._device
         check_tensor("observation", observation, (batch, *shape), self.spec.observation_dtype, device)
         check_tensor("action", action, (batch,), torch.int64, device)
         check_tensor("next_observation", next_observation, (batch, *shape), self.spec.observation_dtype, device)
         if valid is not None:
             check_tensor("valid", valid, (batch,), torch.bool, device)
+        check_actions(action, valid, self.spec.num_actions)
         if self._trainer is None:
             self._trainer = NoveltyTrainer(self.model, self.config, self._optimiser, self.precision)
         report = self._trainer.train(observation, action, next_observation, valid)
@@ -309,6 +312,7 @@ class IntrinsicReward:
         return state
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
+        check_state(state, {name: part for name, part in self.state_dict().items() if name != "trainer"})
         self.episodes.copy_(state["episodes"])
         if self.snapshots is not None:
             self.snapshots.load_state_dict(state["snapshots"])
