@@ -85,6 +85,7 @@ def test_a_closed_agent_acts_and_saves_but_does_not_train(tmp_path: Path) -> Non
             call()
     with ngu.NGU.load(agent.save(tmp_path / "saved")) as again:
         assert again.steps == 400
+        assert again.history == [], "as its docstring says"
         assert again.learn(40, progress=False).steps == 440
 
 

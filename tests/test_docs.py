@@ -217,14 +217,13 @@ def test_every_row_of_the_decisions_names_its_test() -> None:
 
 @pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "python")], ids=lambda page: page.stem)
 def test_python_in_the_pages_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Blocks with a title are quotations of that file; the others of a page run one after the other."""
+    """Blocks with a title are quotations of that file; each of the others runs as it is printed, on its own."""
     monkeypatch.chdir(tmp_path)
-    space: dict[str, Any] = {"__name__": "page"}
     for title, code in blocks(page, "python"):
         if title:
             assert code in (ROOT / title).read_text(encoding="utf-8"), f"{page.name} quotes what {title} no longer says"
         else:
-            exec(compile(textwrap.dedent(code), page.name, "exec"), space)  # our own pages, nothing a user gives
+            exec(compile(textwrap.dedent(code), page.name, "exec"), {"__name__": "page"})  # nothing a user gives
 
 
 def test_the_config_file_in_the_pages_says_what_the_page_says(tmp_path: Path) -> None:

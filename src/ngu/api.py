@@ -77,7 +77,10 @@ class NGU:
 
     @property
     def history(self) -> list[dict[str, float]]:
-        """Every line of metrics so far, each with its `step`."""
+        """Every line of metrics since this agent was made or loaded, each with its `step`.
+
+        Those of a run from before stand in its folder: `ngu.metrics.read_metrics(folder / "metrics.jsonl")`.
+        """
         return self._training.history
 
     def learn(self, steps: int | None = None, *, progress: bool = True) -> Self:
