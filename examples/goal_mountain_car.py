@@ -41,9 +41,9 @@ class PaidAtTheGoal(gymnasium.Wrapper[Any, Any, Any, Any]):
         return observation, self.PRIZE * terminated, terminated, truncated, {**info, "farthest": self.farthest}
 
 
-def make_environment() -> gymnasium.Env[Any, Any]:
+def make_environment(render_mode: str | None = None) -> gymnasium.Env[Any, Any]:
     """The embedding f sees vectors as they are, so they should be of order 1; the car's speed is at most 0.07."""
-    car = gymnasium.make("MountainCar-v0")
+    car = gymnasium.make("MountainCar-v0", render_mode=render_mode)  # `ngu record` asks for pictures
     return PaidAtTheGoal(gymnasium.wrappers.RescaleObservation(car, np.float32(-1), np.float32(1)))
 
 

@@ -66,9 +66,9 @@ class Trivial(gymnasium.Env[Any, Any]):
 class Stepping(Trivial):
     """Can be reset; what is wrong with its steps is the name of one of the methods below."""
 
-    def __init__(self, index: int, what: str) -> None:  # noqa: ARG002
+    def __init__(self, index: int = 0, what: str = "") -> None:  # noqa: ARG002
         self.what = what
-        if what == "lack_a_measurement":
+        if what in ("lack_a_measurement", "measure_a_text"):
             self.measurements = ("depth",)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:
@@ -83,6 +83,21 @@ class Stepping(Trivial):
     def give_four_values(self, *outcome: Any) -> Any:
         return (*outcome[:3], outcome[4])
 
+    def pay_an_array(self, observation: Any, _: float, *rest: Any) -> Any:
+        return observation, np.zeros(2), *rest
+
+    def pay_none(self, observation: Any, _: float, *rest: Any) -> Any:
+        return observation, None, *rest
+
+    def give_the_observation_alone(self, observation: Any, *_: Any) -> Any:
+        return observation
+
+    def give_no_info(self, *outcome: Any) -> Any:
+        return (*outcome[:4], None)
+
+    def measure_a_text(self, *outcome: Any) -> Any:
+        return (*outcome[:4], {"depth": "3"})
+
     def pay_nan(self, observation: Any, _: float, *rest: Any) -> Any:
         return observation, np.float32(np.nan), *rest
 
@@ -91,6 +106,13 @@ class Stepping(Trivial):
 
     def show_infinity(self, _: Any, *rest: Any) -> Any:
         return np.array([0.0, 1.0, -np.inf, np.nan]), *rest
+
+
+class OldReset(Trivial):
+    """Returns what Gym's environments did before there was an info."""
+
+    def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+        return super().reset(seed=seed, options=options)[0]
 
 
 class Surroundings(Trivial):
@@ -248,5 +270,14 @@ def not_an_environment(index: int) -> Any:
     return index
 
 
+def without_render_mode() -> gymnasium.Env[Any, Any]:
+    """Could draw itself, but cannot be asked to."""
+    return gymnasium.make("CartPole-v1")
+
+
+gymnasium.register(id="test/Unasked-v0", entry_point=without_render_mode)
+gymnasium.register(id="test/OldReset-v0", entry_point="gym_factories:OldReset", max_episode_steps=5)
+gymnasium.register(id="test/Stepping-v0", entry_point="gym_factories:Stepping", max_episode_steps=5)
 gymnasium.register(id="test/Walk-v0", entry_point="gym_factories:Walk")
 gymnasium.register(id="test/Ledger-v0", entry_point="gym_factories:Ledger", max_episode_steps=40)
+gymnasium.register(id="test/Pictures-v0", entry_point="gym_factories:Pictures")

@@ -6,6 +6,7 @@ import errno
 import os
 import re
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -84,7 +85,102 @@ def test_a_closed_agent_acts_and_saves_but_does_not_train(tmp_path: Path) -> Non
             call()
     with ngu.NGU.load(agent.save(tmp_path / "saved")) as again:
         assert again.steps == 400
+        assert again.history == [], "as its docstring says"
         assert again.learn(40, progress=False).steps == 440
+
+
+PICTURES = {**SMALL, "env.id": "gym_factories:test/Pictures-v0", "env.kwargs": {"shape": (1, 12, 10), "start": 0},
+            "network.filters": (4,), "network.kernels": (3,), "network.strides": (2,),
+            "novelty.filters": (4,), "novelty.kernels": (3,), "novelty.strides": (2,)}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def agent() -> Iterator[ngu.NGU]:
+    with ngu.NGU("gym", overrides=SMALL) as agent:
+        yield agent
+
+
+@pytest.fixture(scope="module")
+def painter() -> Iterator[ngu.NGU]:
+    with ngu.NGU("gym", overrides=PICTURES) as agent:
+        yield agent
+
+
+RIGHT = [0.0, 1.0, 0.0, 1.0]
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        ({"observation": (np.zeros(4), {})}, r"is a tuple, as env\.reset\(\) returns it; give the first of its two"),
+        ({"observation": {"a": 1}}, "the observation is of the type dict; give an array or tensor of numbers"),
+        ({"observation": [[1.0], [1.0, 2.0]]}, "the observation is of the type list"),
+        ({"observation": None}, "the observation is of the type NoneType"),
+        ({"observation": torch.zeros(4, dtype=torch.complex64)}, "the observation is of the type Tensor"),
+        ({"observation": [0.0, np.nan, 0.0, 0.0]}, "the observation holds nan; give finite numbers"),
+        ({"observation": torch.tensor([0.0, 0.0, -torch.inf, 0.0])}, "the observation holds -inf"),
+        ({"observation": [0.0, 1e40, 0.0, 0.0]}, "the observation holds numbers above 3.40282e+38"),
+        ({"observation": np.zeros(5)}, r"shape \(5,\), but this agent was trained on \(4,\)"),
+        ({"observation": np.zeros((0, 4))}, "the batch of observations is empty; give one or more"),
+        ({"reward": None}, "the reward is of the type NoneType; give an array or tensor of numbers"),
+        ({"reward": "much"}, "the reward is of the type str"),
+        ({"reward": np.nan}, "the reward holds nan"),
+        ({"reward": [1.0, 2.0]}, r"the reward has shape \(2,\); give one number\.$"),
+        ({"observation": [RIGHT] * 3, "reward": [1.0, 2.0]}, "give one number, or 3, one for each observation"),
+        ({"epsilon": 5}, "epsilon is 5; give the share of random actions, from 0 to 1"),
+        ({"epsilon": -1}, "epsilon is -1; give the share"),
+        ({"epsilon": np.nan}, "the epsilon holds nan"),
+        ({"epsilon": "little"}, "the epsilon is of the type str"),
+        ({"policy": "exploits"}, "the policy 'exploits' does not exist; choose explore or exploit"),
+        ({"state": "x"}, "the state is of the type str; give what the last call of predict returned"),
+        ({"state": (torch.zeros(1), torch.zeros(1))}, "the state is of the type tuple"),
+        ({"controllable_state": "here"}, "the controllable_state is of the type str"),
+    ],
+)  # fmt: skip
+def test_what_no_action_can_be_predicted_from_is_told(agent: ngu.NGU, given: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(ngu.UserError, match=sentence.replace("e+38", r"e\+38")):
+        agent.predict(**({"observation": RIGHT} | given))
+
+
+def test_a_state_belongs_to_its_agent_and_its_batch(agent: ngu.NGU, painter: ngu.NGU) -> None:
+    _, state = agent.predict(RIGHT)
+    with pytest.raises(ngu.UserError, match=r"the state belongs to 1 observations, but 2 were given"):
+        agent.predict([RIGHT, RIGHT], state)
+    with pytest.raises(ngu.UserError, match=r"the state is that of another agent; give None at the start"):
+        painter.predict(np.zeros((1, 12, 10), np.uint8), state)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "scale", "sentence"),
+    [
+        (np.float32, 1 / 238, "is float32 from 0 to 1, but .* pictures of whole numbers; give uint8, from 0 to 255"),
+        (np.float64, 1, "is float64 from 0 to 238"),
+        (np.int64, 2, "is int64 from 0 to 476"),
+        (np.int16, -1, "is int16 from -238 to 0"),
+        (np.bool_, 1, "is bool"),
+    ],
+)  # fmt: skip
+def test_pictures_that_the_agent_would_see_as_others_are_told(
+    painter: ngu.NGU, dtype: Any, scale: float, sentence: str
+) -> None:
+    picture = (np.arange(120).reshape(1, 12, 10) % 128 * 2 * scale).astype(dtype)
+    with pytest.raises(ngu.UserError, match=sentence):
+        painter.predict(picture)
+
+
+def test_an_observation_may_come_in_many_forms(agent: ngu.NGU, painter: ngu.NGU) -> None:
+    def values(observation: Any, actor: ngu.NGU) -> list[float]:
+        state = actor.predict(observation)[1]
+        return state.recurrent.hidden.flatten().tolist()
+
+    one = np.array(RIGHT, np.float32)
+    one.flags.writeable = False
+    alike = [RIGHT, one, one.astype(np.float64), one.astype(int), torch.tensor(RIGHT, dtype=torch.bfloat16), one[None]]
+    assert all(values(form, agent) == values(RIGHT, agent) for form in alike)
+    picture = (np.arange(120).reshape(1, 12, 10) % 256).astype(np.uint8)
+    alike = [picture, picture.astype(int), picture.transpose(1, 2, 0), torch.from_numpy(picture), picture[None]]
+    assert all(values(form, painter) == values(picture, painter) for form in alike)
+    assert values(255 - picture, painter) != values(picture, painter)
 
 
 def test_saving_over_an_agent_has_to_be_asked_for_and_leaves_one_whole(tmp_path: Path) -> None:
@@ -163,6 +259,41 @@ def test_what_is_neither_preset_nor_config_is_answered_with_what_to_write(given:
     pattern = ".*".join(map(re.escape, sentence.split(".*")))
     with pytest.raises(ngu.UserError, match=f"^NGU takes the name of a preset or a Config, {pattern}$"):
         ngu.NGU(given)
+
+
+def test_settings_may_be_numpys_numbers_ranges_and_paths(tmp_path: Path) -> None:
+    settings = {"env.maze_size": np.int64(7), "run.folder": tmp_path, "evaluation.marks": range(10, 40, 10)}
+    settings |= {"mixture.beta": np.float32(0.5), "novelty.hidden": np.array([8, 4])}
+    config = ngu.preset("disco-maze-small", overrides=settings)
+    assert (config.env.maze_size, config.run.folder, config.evaluation.marks) == (7, str(tmp_path), (10, 20, 30))
+    assert (config.mixture.beta, config.novelty.hidden) == (0.5, (8, 4))
+    assert type(config.env.maze_size) is int
+    assert type(config.mixture.beta) is float
+
+
+@pytest.mark.parametrize(
+    ("make", "sentence"),
+    [
+        (lambda: ngu.NGU(overrides=[("env.maze_size", 7)]), "the overrides are .*; give a dictionary of dotted names"),  # type: ignore[arg-type]
+        (lambda: ngu.NGU(overrides=[]), "the overrides are .*; give a dictionary"),  # type: ignore[arg-type]
+        (lambda: ngu.NGU(overrides={7: 1}), "the overrides are {7: 1}; give a dictionary"),  # type: ignore[dict-item]
+        (lambda: ngu.NGU(variant=None), "the variant is None; give the name of one, such as ngu"),  # type: ignore[arg-type]
+        (lambda: ngu.preset(None), "the preset is None; give the name of one, such as disco-maze-small"),  # type: ignore[arg-type]
+        (lambda: ngu.NGU(overrides={"env.maze_size": np.float32(7.5)}), "env.maze_size is 7.5; give a whole number"),
+    ],
+)  # fmt: skip
+def test_what_is_no_name_and_no_dictionary_is_told(make: Any, sentence: str) -> None:
+    with pytest.raises(ngu.UserError, match=sentence):
+        make()
+
+
+def test_numbers_of_steps_and_places_that_are_none_are_told(agent: ngu.NGU) -> None:
+    for steps in ("5", 5.5):
+        with pytest.raises(ngu.UserError, match=f"steps is {steps!r}; give a whole number"):
+            agent.learn(steps)  # type: ignore[arg-type]
+    for path in ("/", "."):
+        with pytest.raises(ngu.UserError, match=r"cannot save to \S+, which has no name of its own; name a new folder"):
+            agent.save(path)
 
 
 def test_an_agent_does_not_learn_for_no_steps() -> None:

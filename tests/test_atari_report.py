@@ -279,6 +279,14 @@ def test_numbers_that_are_observed_are_kept_as_they_are(runs: Path) -> None:
         assert abs(episode.vectors[-1, 2]) > 0.2  # the pole has fallen
 
 
+def test_an_entry_point_that_takes_no_render_mode_is_recorded_without_a_screen(tmp_path: Path) -> None:
+    run = train(tmp_path, "cart", "gym", env__id="gym_factories:test/Unasked-v0")
+    played = play(run, steps=5, seed=0)
+    assert "unexpected keyword argument 'render_mode'" in played.no_screen
+    assert played.episode.vectors is not None
+    assert main(["record", str(run), "--steps", "5"]) == 0
+
+
 def test_an_environments_own_picture_is_shown(tmp_path: Path) -> None:
     """The Disco Maze as a Gymnasium environment draws itself, 16 pixels a cell, and measures its coverage."""
     run = train(tmp_path, "maze", "gym", env__id=MAZE, **SMALL_KERNELS)

@@ -286,7 +286,7 @@ def test_a_file_keeps_what_it_does_not_name(tmp_path: Path) -> None:
     path = tmp_path / "a.toml"
     path.write_text("[env]\nmaze_size = 11\n")
     base = preset("disco-maze")
-    assert read_config_file(path, base) == with_overrides(base, {"env.maze_size": 11})
+    assert read_config_file(str(path), base) == with_overrides(base, {"env.maze_size": 11})
 
 
 BAD_FILES = {

@@ -93,6 +93,22 @@ def test_options_in_the_pages_exist() -> None:
     assert shown > 20
 
 
+def test_names_in_the_pages_can_be_reached_after_import_ngu() -> None:
+    text = "".join(page.read_text(encoding="utf-8") for page in (*PAGES, ROOT / "README.md"))
+    names = sorted(set(re.findall(r"(?<!import )(?<!from )\b(ngu(?:\.\w+)+)(?![\w:/])", text)))
+    assert "ngu.envs.gym.make_gymnasium_spec" in names
+    # Each in a process of its own, for a submodule that something else has imported can be reached anyway.
+    script = (
+        "import multiprocessing, operator, sys, ngu\n"
+        "for name in sys.argv[1:]:\n"
+        "    child = multiprocessing.get_context('fork').Process(\n"
+        "        target=operator.attrgetter(name.removeprefix('ngu.')), args=(ngu,), name=name)\n"
+        "    child.start(); child.join()\n"
+        "    assert child.exitcode == 0, name"
+    )
+    subprocess.run([sys.executable, "-c", script, *names], check=True)
+
+
 def test_checkpoints_are_of_the_schema_that_the_page_says() -> None:
     text = (DOCS / "checkpoints.md").read_text()
     assert f'{{"schema": {SCHEMA_VERSION}, "step"' in text
@@ -201,14 +217,13 @@ def test_every_row_of_the_decisions_names_its_test() -> None:
 
 @pytest.mark.parametrize("page", [page for page in PAGES if blocks(page, "python")], ids=lambda page: page.stem)
 def test_python_in_the_pages_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Blocks with a title are quotations of that file; the others of a page run one after the other."""
+    """Blocks with a title are quotations of that file; each of the others runs as it is printed, on its own."""
     monkeypatch.chdir(tmp_path)
-    space: dict[str, Any] = {"__name__": "page"}
     for title, code in blocks(page, "python"):
         if title:
             assert code in (ROOT / title).read_text(encoding="utf-8"), f"{page.name} quotes what {title} no longer says"
         else:
-            exec(compile(textwrap.dedent(code), page.name, "exec"), space)  # our own pages, nothing a user gives
+            exec(compile(textwrap.dedent(code), page.name, "exec"), {"__name__": "page"})  # nothing a user gives
 
 
 def test_the_config_file_in_the_pages_says_what_the_page_says(tmp_path: Path) -> None:

@@ -193,6 +193,9 @@ def test_episodes_on_the_host_end_an_evaluation_early_and_keep_their_marks() -> 
         assert evaluator.env.num_envs == 4
         assert metrics["eval/explore/score@5"] == 5.0
         assert 5 < metrics["eval/explore/score@400"] == metrics["eval/explore/return"] == metrics["eval/explore/length"]
+        assert metrics["eval/explore/score"] == metrics["eval/explore/score@400"], (
+            "a mark at the end takes no name away"
+        )
         assert evaluate(runner, evaluator) == metrics, "held out: the same again"
     finally:
         evaluator.env.close()

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 from types import ModuleType
 
+import gymnasium
 import pytest
 import torch
 import tyro
@@ -136,6 +137,7 @@ def test_goal_mountain_car() -> None:
 
 def test_goal_mountain_car_is_paid_at_the_goal_alone() -> None:
     example = load("goal_mountain_car")
+    assert gymnasium.make("GoalMountainCar-v0", render_mode="rgb_array").render_mode == "rgb_array", "for `ngu record`"
     env = example.make_environment()
     assert env.observation_space.contains(env.reset(seed=0)[0])
     rewards, velocity, terminated = [], 0.0, False

@@ -185,6 +185,37 @@ def test_measurements() -> None:
     assert read_interface(sensors).all_measurements == ("score",)
 
 
+@pytest.mark.parametrize("attribute", ["measurements", "controllable_state", "probed_position"])
+@pytest.mark.parametrize("names", ["doors", {"doors"}, ("doors", 3), [None]])
+def test_names_that_would_be_overlooked(attribute: str, names: Any) -> None:
+    env = Walk()
+    setattr(env, attribute, names)
+    with pytest.raises(
+        UserError, match=rf"^the environment's {attribute} is .*; give a tuple of names, such as \('doors'"
+    ):
+        read_interface(env)
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("length", "is what a metric of ngu itself is called"),
+        ("return", "is what a metric"),
+        ("restarts", "is what a metric"),
+        ("", "cannot be a metric's name"),
+        (" ", "cannot be"),
+        ("a\nb", "cannot be"),
+    ],
+)
+def test_measurements_that_no_metric_can_be_called(name: str, why: str) -> None:
+    env = Trivial()
+    env.measurements = ("doors", name)  # type: ignore[attr-defined]
+    with pytest.raises(UserError) as caught:
+        read_interface(env)
+    assert str(caught.value).startswith(f"the environment's measurements name {name!r}, which {why}")
+    assert str(caught.value).endswith("; choose another name.")
+
+
 def test_a_controllable_state_is_made_of_measurements() -> None:
     spec = make_gymnasium_spec(TimeLimit(Walk(), 5))
     assert spec.measurements == ("score", "farthest", "x", "y")

@@ -162,6 +162,8 @@ def test_what_is_missing_or_of_no_use_is_told() -> None:
         make(2)(observation, first)
     with pytest.raises(ngu.UserError, match=r"one of shape \(2, 3\) is given"):
         make(2)(observation, first, controllable_state=torch.zeros(2, 3))
+    with pytest.raises(ngu.UserError, match=r"one of the type ndarray is given; give a controllable_state of shape"):
+        make(2)(observation, first, controllable_state=np.zeros((2, 2)))  # type: ignore[arg-type]
     learned = IntrinsicReward(SPEC, 2, NoveltyConfig(hidden=(8,)))
     with pytest.raises(ngu.UserError, match=r"set novelty\.controllable_states to hand-crafted, or leave it out"):
         learned(observation, first, controllable_state=torch.zeros(2, 2))

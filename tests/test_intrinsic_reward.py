@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import itertools
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from gymnasium import spaces
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from oracles import Constants, MovingAverage, clone, difference, neighbour_distances, reward_of_distances
@@ -352,21 +355,53 @@ def test_a_non_finite_observation_is_not_trained_on(where: str) -> None:
         assert not difference(optimisers["rnd"], intrinsic.state_dict()["trainer"]["rnd"])
 
 
-def test_a_non_finite_observation_pays_nothing_and_spoils_no_statistics() -> None:
-    intrinsic = make(2)
-    first, later = torch.ones(2, dtype=torch.bool), torch.zeros(2, dtype=torch.bool)
-    intrinsic(torch.randn(2, 3), first)
-    intrinsic(torch.randn(2, 3), later)
+@pytest.mark.parametrize("value", [torch.nan, torch.inf, -torch.inf])
+@pytest.mark.parametrize("seen", [0, 1, 4])
+@pytest.mark.parametrize("trained", [True, False])
+@pytest.mark.parametrize("changes", [{}, {"rnd_normalise": False}, {"episodic": False}, {"memory_capacity": 3}])
+def test_an_observation_that_is_not_finite_pays_nothing_and_leaves_no_trace(
+    value: float, seen: int, trained: bool, changes: dict[str, object]
+) -> None:
+    settings = config(**changes)
+    intrinsic = make(2, settings) if trained else IntrinsicReward(SPEC, 2, settings)
+    for time in range(seen):
+        intrinsic(torch.randn(2, 3), torch.full((2,), time == 0))
+    before = clone(intrinsic.state_dict())
     broken = torch.randn(2, 3)
-    broken[0, 0] = torch.nan
-    assert intrinsic(broken, later)[0].item() == 0.0
-    for _ in range(3):
-        assert torch.isfinite(intrinsic(torch.randn(2, 3), later)).all()
-    assert torch.isfinite(intrinsic.moments.mean)
-    assert torch.isfinite(intrinsic.moments.deviation)
-    assert torch.isfinite(intrinsic.scale.total).all()
-    intrinsic(torch.randn(2, 3), first)
-    assert (intrinsic(torch.randn(2, 3), later) > 0).all()
+    broken[:, 1] = value
+    assert intrinsic(broken, torch.full((2,), seen == 0)).tolist() == [0.0, 0.0]
+    after = intrinsic.state_dict()
+    for part in ("memory", "scale", "moments"):
+        assert not difference(before.get(part), after.get(part))
+    later = torch.zeros(2, dtype=torch.bool)
+    rewards = torch.stack([intrinsic(torch.randn(2, 3), later) for _ in range(4)])
+    assert (rewards < 100).all()
+    assert (rewards[1:] > 0).all() or not (trained or settings.episodic)
+
+
+def test_a_hand_crafted_state_that_is_not_finite_pays_nothing_and_is_not_remembered() -> None:
+    spec = EnvironmentSpec((3,), torch.float32, 4, controllable_state=("x",))
+    intrinsic = make(2, config(controllable_states="hand-crafted"), spec)
+    assert intrinsic.memory is not None
+    for time in range(3):
+        place = torch.tensor([[float(time)], [torch.inf if time == 1 else 0.5]])
+        reward = intrinsic(torch.randn(2, 3), torch.full((2,), time == 0), controllable_state=place)
+        assert reward[1].item() < 10
+    assert reward[0].item() > 0
+    assert intrinsic.memory.filled.tolist() == [3, 2]
+
+
+def test_an_environments_very_first_observation_begins_an_episode_whatever_is_said() -> None:
+    """With the memory empty a later one would pay 1 / c."""
+    told, untold = make(3), make(3)
+    walk = torch.randn(5, 3, 3)
+    for time, observation in enumerate(walk):
+        first = torch.tensor([time == 0, time == 0, time == 3])
+        expected = told(observation, first | (torch.tensor(time) == 0))
+        reward = untold(observation, first & (time > 0))
+        assert torch.equal(reward, expected)
+        assert (reward < 100).all()
+    assert not difference(told.state_dict(), untold.state_dict())
 
 
 # ------------------------------------------------------------------------------------------- weights and state
@@ -518,6 +553,9 @@ def test_what_does_not_fit_is_told_and_nothing_is_remembered(
         ({"action": torch.zeros(5, dtype=torch.int32)}, "action is torch.int32; give a tensor of shape"),
         ({"next_observation": torch.zeros(4, 3)}, r"next_observation has the shape \(4, 3\)"),
         ({"valid": torch.ones(5)}, "valid is torch.float32"),
+        ({"observation": np.zeros((5, 3))}, "observation is of the type ndarray"),
+        ({"action": torch.tensor([0, 1, 2, 3, 4])}, "numbers from 0 to 4; the spec has 4 actions, so give 0 to 3"),
+        ({"action": torch.full((5,), -1)}, "action holds numbers from -1 to -1"),
     ],
 )
 def test_transitions_that_do_not_fit_are_told(changed: dict[str, torch.Tensor], sentence: str) -> None:
@@ -537,6 +575,68 @@ def test_what_no_reward_can_be_made_of_is_told() -> None:
         IntrinsicReward(EnvironmentSpec((3,), np.float32, 4), 2)  # type: ignore[arg-type]
     with pytest.raises(UserError, match=r"the spec is of the type tuple; give an ngu\.EnvironmentSpec"):
         IntrinsicReward((3,), 2)  # type: ignore[arg-type]
+    assert str(IntrinsicReward(SPEC, np.int64(2), device="auto").episodes.device) in ("cpu", "cuda:0")
     if not torch.cuda.is_available():
         with pytest.raises(UserError, match="PyTorch finds no CUDA device here; give device='cpu'"):
             IntrinsicReward(SPEC, 2, device="cuda")
+
+
+@pytest.mark.parametrize(
+    ("spec", "given", "sentence"),
+    [
+        ({}, {"num_envs": 0}, "num_envs is 0; give how many environments step together, 1 or more"),
+        ({}, {"num_envs": -1}, "num_envs is -1; give"),
+        ({}, {"num_envs": 4.0}, "num_envs is 4.0; give"),
+        ({}, {"device": "foo"}, "the device is 'foo'; give cpu, cuda or auto"),
+        ({}, {"device": "meta"}, "the device meta is not supported; give cpu, cuda or auto"),
+        ({}, {"precision": "fp8"}, "precision is 'fp8'; choose one of fp32, bf16, fp16"),
+        ({"num_actions": 0}, {}, "the spec's num_actions is 0; set it to how many there are, 1 or more"),
+        ({"num_actions": spaces.Discrete(2)}, {}, r"the spec's num_actions is Discrete\(2\); set it to how many"),
+        ({"observation_shape": 4}, {}, r"observation_shape is 4; set it to \(D,\) for vectors, such as \(4,\)"),
+        ({"observation_shape": (3, 4)}, {}, r"observation_shape is \(3, 4\); set it to"),
+        ({"observation_shape": (0,)}, {}, r"observation_shape is \(0,\); set it to"),
+        ({"max_episode_steps": -1}, {}, "max_episode_steps is -1; set it to 1 or more, or None if nothing bounds"),
+    ],
+)
+def test_numbers_no_reward_can_be_made_of_are_told(spec: Any, given: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(UserError, match=sentence):
+        IntrinsicReward(**({"spec": dataclasses.replace(SPEC, **spec), "num_envs": 2, "config": SMALL} | given))
+
+
+def test_actions_of_padded_rows_may_be_any() -> None:
+    observation, action, after = transitions(5)
+    valid = torch.tensor([True, True, True, True, False])
+    make(1).train(observation, torch.where(valid, action, -1), after, valid)
+    make(1).train(observation, torch.full((5,), 99), after, ~valid & valid)
+
+
+def test_a_state_of_another_reward_is_told_and_changes_nothing() -> None:
+    one = make(2)
+    one(torch.randn(2, 3), torch.ones(2, dtype=torch.bool))
+    before = clone(one.state_dict())
+    for other, sentence in (
+        ({}, "its episodes is missing"),
+        ("state", "its episodes is missing"),
+        (make(3).state_dict(), r"its episodes is of shape \(3,\), not of shape \(2,\); make one of the same spec"),
+        (make(2, config(memory_capacity=9)).state_dict(), "its memory/entries is of shape"),
+        (make(2, config(lifelong=False)).state_dict(), "its rnd/.* is missing"),
+        (make(2, config(hidden=(9,))).state_dict(), "its snapshots/.* is of shape"),
+    ):
+        with pytest.raises(UserError, match=f"the state is not of a reward like this: {sentence}"):
+            one.load_state_dict(other)  # type: ignore[arg-type]
+    assert not difference(before, one.state_dict())
+
+
+@pytest.mark.parametrize(
+    ("given", "sentence"),
+    [
+        ({"neighbours": "10"}, "novelty.neighbours is '10'; give a whole number"),
+        ({"memory_capacity": 10.5}, "novelty.memory_capacity is 10.5; give a whole number"),
+        ({"max_modulation": None}, "novelty.max_modulation is None; give a number"),
+        ({"lifelong": "no"}, "novelty.lifelong is 'no'; give True or False"),
+    ],
+)
+def test_settings_of_another_type_are_told(given: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(UserError, match=sentence):
+        NoveltyConfig(**given)
+    assert NoveltyConfig(neighbours=np.int64(3), max_modulation=2).neighbours == 3  # type: ignore[arg-type]

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 import torch
-from gym_factories import Ledger, Misbehaving, Stepping, Trivial, not_an_environment, uneven
+from gym_factories import Ledger, Misbehaving, OldReset, Stepping, Trivial, not_an_environment, uneven
 from worker_checks import (
     Bookkeeper,
     batch,
@@ -145,9 +145,9 @@ def test_reset_in_spite_of_a_dead_worker() -> None:
         ("hang_with_the_interpreter", "the worker of environments 0 to 1 gave no answer for 5 seconds."),
         (
             "show_another_shape",
-            r"environment 1 raised ValueError: its observation has shape \(5,\), but its space says \(4,\) .*",
+            r"environment 1 is at fault: its observation has shape \(5,\), but its space says \(4,\).",
         ),
-        ("forget_a_measurement", "environment 1 raised ValueError: its info lacks the measurement 'progress' .*"),
+        ("forget_a_measurement", "environment 1 is at fault: its info lacks the measurement 'progress'."),
     ],
 )
 def test_an_environment_that_fails_once(what: str, reason: str, tmp_path: Path) -> None:
@@ -228,10 +228,18 @@ def test_an_environment_that_cannot_be_reset_is_told_at_once() -> None:
         assert env.restarts == 0
 
 
+RIGHT_STEP = "let step return observation, reward, terminated, truncated and info, a dictionary"
+
+
 @pytest.mark.parametrize(
     ("what", "reason"),
     [
-        ("give_four_values", r"not enough values to unpack \(expected 5, got 4\)"),
+        ("give_four_values", f"its step returned 4 values; {RIGHT_STEP}"),
+        ("give_the_observation_alone", f"its step returned a value of the type ndarray; {RIGHT_STEP}"),
+        ("give_no_info", f"its step returned an info of the type NoneType; {RIGHT_STEP}"),
+        ("pay_an_array", "its reward is of the type ndarray; give one number"),
+        ("pay_none", "its reward is of the type NoneType; give one number"),
+        ("measure_a_text", "its measurement 'depth' is of the type str; give one number"),
         ("lack_a_measurement", "its info lacks the measurement 'depth'"),
         ("pay_nan", "its reward is nan"),
         ("pay_too_much", r"its reward is 1e\+39"),
@@ -242,9 +250,25 @@ def test_an_environment_that_cannot_be_stepped_is_told_at_once(what: str, reason
     with batch(partial(Stepping, what=what), 2, workers=1) as env:
         env.reset(0)
         env.send(torch.zeros(2, dtype=torch.int64))
-        with pytest.raises(UserError, match=rf"^environment 0 raised ValueError: {reason} .* line \d+\)\.$"):
+        with pytest.raises(UserError, match=rf"^environment 0 is at fault: {reason}\.$"):
             env.recv()
         assert env.restarts == 0
+
+
+@pytest.mark.parametrize("what", ["give_four_values", "give_the_observation_alone", "pay_none", "give_no_info"])
+def test_advice_is_given_where_gymnasiums_own_wrappers_stumble(what: str) -> None:
+    with batch(GymFactory("gym_factories:test/Stepping-v0", {"what": what}), 1) as env:
+        env.reset(0)
+        env.send(torch.zeros(1, dtype=torch.int64))
+        with pytest.raises(UserError, match=rf"^environment 0 .*({RIGHT_STEP}|give one number)\.$"):
+            env.recv()
+
+
+@pytest.mark.parametrize("make_env", [GymFactory(OldReset), GymFactory("gym_factories:test/OldReset-v0")])
+def test_a_reset_of_before_there_was_an_info(make_env: GymFactory) -> None:
+    sentence = "let reset return observation and info, a dictionary"
+    with batch(make_env, 1) as env, pytest.raises(UserError, match=rf"^environment 0 .*{sentence}\.$"):
+        env.reset(0)
 
 
 def test_a_step_that_was_cut_proves_nothing() -> None:
@@ -256,7 +280,7 @@ def test_a_step_that_was_cut_proves_nothing() -> None:
             env.send(action)
             env.recv()
         env.send(action)
-        with pytest.raises(UserError, match=r"^environment 0 raised ValueError: its reward is nan"):
+        with pytest.raises(UserError, match=r"^environment 0 is at fault: its reward is nan"):
             env.recv()
         assert env.restarts == 1
 

@@ -43,14 +43,18 @@ _HOMES = {
     "preset": "ngu.presets",
     "with_overrides": "ngu.config_reading",
 }
+_MODULES = ("config_reading", "envs", "graphs", "metrics")
+"""Those that the docs and messages name, so that `import ngu` is enough for `ngu.metrics.read_metrics`."""
 
 
 def __getattr__(name: str) -> Any:
     """Imports a public name when it is first asked for, so that `ngu --help` does not wait for PyTorch."""
+    if name in _MODULES:
+        return importlib.import_module(f"ngu.{name}")
     if name not in _HOMES:
         raise AttributeError(f"module 'ngu' has no attribute {name!r}")
     return getattr(importlib.import_module(_HOMES[name]), name)
 
 
 def __dir__() -> list[str]:
-    return [*__all__, "__version__"]
+    return [*__all__, *_MODULES, "__version__"]

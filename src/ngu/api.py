@@ -14,9 +14,10 @@ import torch
 
 from ngu.checkpoint import load_newest, put_in_place, recover, save_checkpoint
 from ngu.config import Config
-from ngu.config_reading import with_overrides
+from ngu.config_reading import coerce, with_overrides
 from ngu.errors import UserError
 from ngu.policy import Policy, PolicyState
+from ngu.policy_inputs import as_epsilon, as_numbers, as_observations, as_rewards
 from ngu.presets import preset
 from ngu.run_folder import RunFolder, is_taken
 from ngu.training import Training
@@ -49,7 +50,7 @@ class NGU:
             base = preset_or_config
         else:
             raise UserError("a variant changes a preset; give the preset's name, or the finished config without one.")
-        self.config = with_overrides(base, overrides or {})
+        self.config = with_overrides(base, {} if overrides is None else overrides)
         given = [name.replace("-", "_") for name in overrides or {}]
         check_world(self.config, {name.removeprefix("env."): name for name in given if name.startswith("env.")})
         self._training = Training(self.config)
@@ -76,13 +77,16 @@ class NGU:
 
     @property
     def history(self) -> list[dict[str, float]]:
-        """Every line of metrics so far, each with its `step`."""
+        """Every line of metrics since this agent was made or loaded, each with its `step`.
+
+        Those of a run from before stand in its folder: `ngu.metrics.read_metrics(folder / "metrics.jsonl")`.
+        """
         return self._training.history
 
     def learn(self, steps: int | None = None, *, progress: bool = True) -> Self:
         """Trains for `steps` more agent steps (default: up to the config's run.steps). Nothing is written to disk."""
         self._check_open()
-        if steps is not None and steps < 1:
+        if steps is not None and (steps := coerce(steps, int, "steps")) < 1:
             raise UserError(f"the agent cannot learn for {steps} steps; give 1 or more.")
         until = self.config.run.steps if steps is None else self.steps + steps
         self._training.run(until, show_progress=progress)
@@ -106,7 +110,8 @@ class NGU:
         """An action for an observation.
 
         Args:
-            observation: one observation or a batch, as a NumPy array or tensor; images channels first or last.
+            observation: one observation or a batch, as a NumPy array or tensor; images channels first or last, uint8 as
+                the agent was trained on them.
             state: what the last call returned; None at the start of an episode.
             reward: the extrinsic reward that the last action brought.
             policy: act with beta_{N-1} ("explore") or beta_0 ("exploit"); the same when N = 1.
@@ -120,22 +125,21 @@ class NGU:
         runner = self._training.runner
         runner.settle()
         actor = Policy(self.config, runner.spec, runner.learner, runner.novelty)
-        batch, single = actor.prepare(observation)
-        state = state if state is not None else actor.begin(len(batch))
-        if len(state.previous_action) != len(batch):
-            raise UserError(
-                f"the state belongs to {len(state.previous_action)} observations, but {len(batch)} were given; keep "
-                "one state for each batch of episodes."
-            )
-        rewards = torch.as_tensor(np.asarray(reward), dtype=torch.float32, device=actor.device).expand(len(batch))
+        observations, single = as_observations(observation, runner.spec)
+        batch = observations.to(actor.device)
         if policy not in ("explore", "exploit"):
             raise UserError(f"the policy {policy!r} does not exist; choose explore or exploit.")
         mixture = self.config.mixture.num_mixtures - 1 if policy == "explore" else 0
-        chosen = self.config.evaluation.epsilon if epsilon is None else epsilon
+        chosen = as_epsilon(self.config.evaluation.epsilon if epsilon is None else epsilon)
+        rewards = as_rewards(reward, len(batch)).to(actor.device)
         measured = None
         if controllable_state is not None:
-            measured = torch.as_tensor(np.asarray(controllable_state), dtype=torch.float32, device=actor.device)
+            numbers = as_numbers("controllable_state", controllable_state)
+            measured = torch.from_numpy(numbers.astype(np.float32)).to(actor.device)
             measured = measured.unsqueeze(0) if single else measured
+        if state is None:
+            state = actor.begin(len(batch))
+        actor.check_state(state, len(batch))
         action = actor.act(batch, state, rewards, mixture, chosen, measured).cpu().numpy()
         return (int(action[0]) if single else action), state
 
@@ -147,6 +151,8 @@ class NGU:
             overwrite: an agent or a run that is there gives way, with all of its folder, once the new one is whole.
         """
         target = Path(path).expanduser()
+        if not target.name:
+            raise UserError(f"cannot save to {target}, which has no name of its own; name a new folder.")
         config = with_overrides(self.config, {"run.folder": str(target.parent), "run.name": target.name})
         without = () if config.run.checkpoint_replay else ("replay",)
         place = target.resolve()

@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from itertools import pairwise
-from typing import Literal, NewType
+from numbers import Integral, Real
+from typing import Any, Literal, NewType
 
 from ngu.errors import UserError
 
@@ -25,6 +26,16 @@ JsonObject = NewType("JsonObject", str)
 def _require(condition: bool, sentence: str) -> None:
     if not condition:
         raise UserError(sentence)
+
+
+def _require_numbers(group: str, settings: Any) -> None:
+    """Refuses texts and other things for numbers, in groups that users make by hand; files are read with more care."""
+    for entry in fields(settings):
+        value, default = getattr(settings, entry.name), entry.default
+        kind = Integral if isinstance(default, int) else Real
+        if isinstance(default, int | float) and not isinstance(value, kind):
+            words = {bool: "True or False", int: "a whole number", float: "a number"}
+            raise UserError(f"{group}.{entry.name} is {value!r}; give {words[type(default)]}.")
 
 
 def _json_object(name: str, text: str) -> JsonObject:
@@ -230,6 +241,7 @@ class NoveltyConfig:
     """How many of each sequence's last transitions train inverse dynamics and RND."""
 
     def __post_init__(self) -> None:
+        _require_numbers("novelty", self)
         for name in (
             "embedding_size", "embedding_hidden", "embedding_snapshots", "memory_capacity", "neighbours", "rnd_size",
             "train_frames", "memory_episodes",
@@ -404,6 +416,7 @@ class LearnerConfig:
     """The run stops, with a checkpoint, after this many updates in a row with a non-finite loss or gradient."""
 
     def __post_init__(self) -> None:
+        _require_numbers("learner", self)
         for name in ("batch_size", "target_period", "max_skipped_updates"):
             _require(getattr(self, name) >= 1, f"learner.{name} is {getattr(self, name)}; set it to 1 or more.")
         for name in ("replay_ratio", "learning_rate", "adam_epsilon", "clip_norm", "value_transform_epsilon"):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import sys
 import tomllib
 import typing
@@ -33,6 +34,10 @@ def from_dict(data: Mapping[str, Any], base: Config | None = None) -> Config:
 
 def with_overrides(config: Config, overrides: Mapping[str, Any]) -> Config:
     """Replaces fields by dotted name: `{"env.maze_size": 21}`."""
+    if not isinstance(overrides, Mapping) or not all(isinstance(name, str) for name in overrides):
+        raise UserError(
+            f"the overrides are {overrides!r}; give a dictionary of dotted names, such as {{'env.maze_size': 7}}."
+        )
     nested: dict[str, Any] = {}
     for name, value in overrides.items():
         *groups, leaf = name.split(".")
@@ -45,11 +50,12 @@ def with_overrides(config: Config, overrides: Mapping[str, Any]) -> Config:
     return from_dict(nested, config)
 
 
-def read_config_file(path: Path, base: Config) -> Config:
+def read_config_file(path: str | Path, base: Config) -> Config:
     """Reads a TOML or JSON file of overrides, nested by group, or the settings of a run: its folder or `config.json`.
 
     A run has a value for every setting, so nothing of `base` stays but the name and the folder of the run to come.
     """
+    path = Path(path)
     if (path / "config.json").is_file():
         path = path / "config.json"
     kind = "JSON" if path.suffix == ".json" else "TOML"
@@ -102,12 +108,16 @@ def _merge(base: Any, data: Mapping[str, Any], prefix: str) -> Any:
                 raise UserError(f"{prefix}{name} is a group of settings; give it a table, not {value!r}.")
             changes[name] = _merge(current, value, f"{prefix}{name}.")
         else:
-            changes[name] = _coerce(value, hints[name], f"{prefix}{name}")
+            changes[name] = coerce(value, hints[name], f"{prefix}{name}")
     return dataclasses.replace(base, **changes)
 
 
-def _coerce(value: Any, kind: Any, name: str) -> Any:
-    """Checks a plain value against a field's type; whole floats and lists from files become what is wanted."""
+def coerce(value: Any, kind: Any, name: str) -> Any:
+    """Checks a value against a field's type; whole floats, files' lists and NumPy's numbers become what is wanted."""
+    if hasattr(value, "tolist"):  # NumPy's numbers and arrays, which this module does not import
+        value = value.tolist()
+    if isinstance(value, os.PathLike):
+        value = os.fspath(value)
     origin = typing.get_origin(kind)
     if origin is Literal:
         choices = typing.get_args(kind)
@@ -115,8 +125,8 @@ def _coerce(value: Any, kind: Any, name: str) -> Any:
             return value
         raise UserError(f"{name} is {value!r}; choose one of {', '.join(map(str, choices))}.")
     if origin is tuple:
-        if isinstance(value, list | tuple):
-            return tuple(_coerce(entry, typing.get_args(kind)[0], name) for entry in value)
+        if isinstance(value, list | tuple | range):
+            return tuple(coerce(entry, typing.get_args(kind)[0], name) for entry in value)
         raise UserError(f"{name} is {value!r}; give a list of whole numbers.")
     if kind is bool and isinstance(value, bool):
         return value

@@ -56,7 +56,8 @@ class Evaluator:
         episodes = self.config.novelty.memory_episodes
         # What is measured at a mark is what was last measured until then: it also holds for marks behind the end.
         limits = {f"@{mark}": mark for mark in settings.marks}
-        if settings.max_steps not in settings.marks:
+        # Coverage at a last mark needs no second name; `score` and an environment's own measurements are looked for.
+        if settings.max_steps not in settings.marks or self.config.env.name != "disco-maze":
             limits[""] = settings.max_steps
         place = torch.arange(episodes, device=step.first.device).unsqueeze(1)
         nothing = torch.zeros(episodes, self.env.num_envs, device=step.first.device)

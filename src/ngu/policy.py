@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
@@ -77,24 +76,18 @@ class Policy:
         state.previous_action, _ = choose_actions(q, torch.full((batch,), epsilon, device=self.device), draw)
         return state.previous_action
 
-    def prepare(self, observation: Any) -> tuple[Tensor, bool]:
-        """A NumPy array or tensor, single or batched, images channels first or last, to a batch [B, ...] on the device.
-
-        The second value tells whether the observation was a single one.
-        """
-        array = observation if isinstance(observation, Tensor) else torch.from_numpy(np.ascontiguousarray(observation))
-        wanted = self.spec.observation_shape
-        last = (*wanted[1:], wanted[0])
-        shape = tuple(array.shape)
-        single = shape in (wanted, last)
-        batched = array.unsqueeze(0) if single else array
-        if tuple(batched.shape[1:]) == wanted:
-            pass
-        elif len(wanted) == 3 and tuple(batched.shape[1:]) == last:
-            batched = batched.permute(0, 3, 1, 2)
-        else:
+    def check_state(self, state: Any, batch: int) -> None:
+        """Refuses a state that this policy could not have returned for so many observations."""
+        if not isinstance(state, PolicyState):
             raise UserError(
-                f"the observation has shape {shape}, but this agent was trained on {wanted}; give one observation or a "
-                "batch of them, images with channels first or last."
+                f"the state is of the type {type(state).__name__}; give what the last call of predict returned beside "
+                "the action, or None at the start of an episode."
             )
-        return batched.to(self.device, self.spec.observation_dtype).contiguous(), single
+        if len(state.previous_action) != batch:
+            raise UserError(
+                f"the state belongs to {len(state.previous_action)} observations, but {batch} were given; keep one "
+                "state for each batch of episodes."
+            )
+        size, hidden = self.config.network.lstm_size, state.recurrent.hidden
+        if state.novelty.spec != self.spec or hidden.shape[1] != size or hidden.device.type != self.device.type:
+            raise UserError("the state is that of another agent; give None at the start of an episode.")

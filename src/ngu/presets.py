@@ -303,6 +303,9 @@ PRESETS: Mapping[str, Mapping[str, Any]] = {
 
 def preset(name: str, variant: str = "ngu", overrides: Mapping[str, Any] | None = None) -> Config:
     """The config of a preset with a variant applied, then `overrides` by dotted name; it is checked as a whole."""
+    for what, given, known in (("preset", name, PRESETS), ("variant", variant, VARIANTS)):
+        if not isinstance(given, str):
+            raise UserError(f"the {what} is {given!r}; give the name of one, such as {next(iter(known))}.")
     if name not in PRESETS:
         if re.search(r":|-v\d+$", name):  # the form of Gymnasium's ids
             raise UserError(f"the preset {name} does not exist; to train on it, take the preset gym and set env.id.")

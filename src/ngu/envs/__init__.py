@@ -57,13 +57,15 @@ _HOMES = {
 
 def __getattr__(name: str) -> Any:
     """Imports a public name when it is first asked for."""
+    if name == "gym":  # the home of `make_gymnasium_spec`, which messages name
+        return importlib.import_module("ngu.envs.gym")
     if name not in _HOMES:
         raise AttributeError(f"module 'ngu.envs' has no attribute {name!r}")
     return getattr(importlib.import_module(_HOMES[name]), name)
 
 
 def __dir__() -> list[str]:
-    return __all__
+    return [*__all__, "gym"]
 
 
 def register_gymnasium_environments() -> None:

@@ -24,16 +24,18 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
+from ngu.envs.answers import Env, WrongAnswerError, as_number
 from ngu.errors import UserError, unknown_name
 
 if TYPE_CHECKING:
     from ngu.envs.protocol import EnvironmentSpec
     from ngu.envs.workers import WorkerEnvironments
 
-Env = gymnasium.Env[Any, Any]
-
 SCORE = "score"
 """The measurement that every environment has: the sum of the running episode's rewards."""
+
+_TAKEN = ("return", "length", "episode_length", "episodes", "restarts", "human_normalised")
+"""What metrics of an episode and of all environments are called, whatever these measure."""
 
 
 @dataclass(frozen=True)
@@ -77,11 +79,11 @@ class Interface:
         """One observation of the environment as an array of `observation_shape`; it may share memory."""
         array = np.asarray(observation)
         if array.shape != self.space_shape:
-            raise ValueError(f"its observation has shape {array.shape}, but its space says {self.space_shape}")
+            raise WrongAnswerError(f"its observation has shape {array.shape}, but its space says {self.space_shape}")
         if self.observation_dtype == "uint8" and array.dtype != np.uint8:
-            raise ValueError(f"its observation is {array.dtype}, but its space says uint8")
+            raise WrongAnswerError(f"its observation is {array.dtype}, but its space says uint8")
         if array.dtype.kind == "f" and not (finite := np.isfinite(array)).all():
-            raise ValueError(f"its observation holds {array[~finite][0]}")
+            raise WrongAnswerError(f"its observation holds {array[~finite][0]}")
         if self.channels_last:
             array = array.transpose(2, 0, 1)
         return array.reshape(self.observation_shape)
@@ -90,8 +92,11 @@ class Interface:
         """The values of `all_measurements`."""
         missing = [name for name in self.measurements if name not in info]
         if missing:
-            raise ValueError(f"its info lacks the measurement {missing[0]!r}")
-        return [float(info[name]) if name in self.measurements else score for name in self.all_measurements]
+            raise WrongAnswerError(f"its info lacks the measurement {missing[0]!r}")
+        return [
+            as_number(f"measurement {name!r}", info[name]) if name in self.measurements else score
+            for name in self.all_measurements
+        ]
 
     def spec(self) -> EnvironmentSpec:
         """The same for networks, memories and replay."""
@@ -121,7 +126,7 @@ def read_interface(env: Env) -> Interface:
     num_actions, first_action = _read_actions(env.action_space)
     settled = env.get_wrapper_attr("channels_first") if env.has_wrapper_attr("channels_first") else None
     space_shape, channels_last, shape, dtype = _read_observations(env.observation_space, settled)
-    measurements = _read_names(env, "measurements")
+    measurements = _read_measurements(env)
     return Interface(
         space_shape=space_shape,
         channels_last=channels_last,
@@ -208,10 +213,25 @@ def _read_longest_episode(env: Env) -> int | None:
 
 
 def _read_names(env: Env, attribute: str) -> tuple[str, ...]:
-    """The names in an attribute of the environment, if it has one that holds names."""
+    """The names in an attribute of the environment, if it has one that is meant to hold names."""
     names = env.get_wrapper_attr(attribute) if env.has_wrapper_attr(attribute) else ()
-    holds_names = isinstance(names, list | tuple) and all(isinstance(name, str) for name in names)
-    return tuple(names) if holds_names else ()
+    if not isinstance(names, str | list | tuple | set | frozenset):
+        return ()  # something of the environment's own that happens to be called so
+    if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
+        raise UserError(
+            f"the environment's {attribute} is {names!r}; give a tuple of names, such as ('doors', 'keys')."
+        )
+    return tuple(names)
+
+
+def _read_measurements(env: Env) -> tuple[str, ...]:
+    """The names that become metrics, so they must be fit for that."""
+    names = _read_names(env, "measurements")
+    for name in names:
+        if name in _TAKEN or not name.strip() or not name.isprintable():
+            why = "is what a metric of ngu itself is called" if name in _TAKEN else "cannot be a metric's name"
+            raise UserError(f"the environment's measurements name {name!r}, which {why}; choose another name.")
+    return names
 
 
 def _read_measured(env: Env, attribute: str, measurements: tuple[str, ...]) -> tuple[str, ...]:

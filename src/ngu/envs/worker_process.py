@@ -22,13 +22,13 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
-from pathlib import PurePath
 from typing import Any
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from ngu.envs.gym import Env, Interface, read_interface
+from ngu.envs.answers import Env, WrongAnswerError, describe, reset_once, step_once
+from ngu.envs.gym import Interface, read_interface
 from ngu.envs.priority import step_back
 from ngu.errors import UserError
 
@@ -122,22 +122,10 @@ def shared_arrays(interface: Interface, num_envs: int, memory: Callable[[int], m
 
 
 class EnvironmentRaisedError(Exception):
-    """Code of an environment raised an exception; the message says which and where."""
+    """Code of an environment raised an exception, or answered a `call` wrongly; the message says which and how."""
 
-    def __init__(self, index: int, error: BaseException) -> None:
-        super().__init__(
-            str(error) if isinstance(error, UserError) else f"environment {index} raised {describe(error)}"
-        )
-
-
-def describe(error: BaseException) -> str:
-    """`ValueError: what it says (file.py, line 12)`, on one line."""
-    text = " ".join(str(error).split())
-    place = error.__traceback__
-    while place is not None and place.tb_next is not None:
-        place = place.tb_next
-    where = f" ({PurePath(place.tb_frame.f_code.co_filename).name}, line {place.tb_lineno})" if place else ""
-    return f"{type(error).__name__}{': ' if text else ''}{text}{where}"
+    def __init__(self, index: int, error: BaseException, call: str = "") -> None:
+        super().__init__(str(error) if isinstance(error, UserError) else f"environment {index} {describe(error, call)}")
 
 
 class Worker:
@@ -158,8 +146,8 @@ class Worker:
             factory = pickle.loads(os.pread(self._orders.factory, size, 0))
         except Exception as error:
             raise UserError(
-                f"the environments' factory cannot be loaded in a worker process: {describe(error)}; define it in a "
-                "module that can be imported."
+                f"the environments' factory {describe(error)} when a worker process loaded it; define it in a module "
+                "that can be imported."
             ) from None
         for index in range(self._orders.start, self._orders.stop):
             try:
@@ -195,14 +183,13 @@ class Worker:
             try:
                 if task == STEP:
                     action = shared.action[index] + self._interface.first_action
-                    observation, reward, terminated, truncated, info = env.step(action)
-                    reward = float(reward)
+                    observation, reward, terminated, truncated, info = step_once(env, action)
                     if not abs(reward) <= _LARGEST:  # nor is nan
-                        raise ValueError(f"its reward is {reward}")
+                        raise WrongAnswerError(f"its reward is {reward}")
                     self._score[index] += reward
                 else:
                     seed = int(shared.seed[index]) if task == SEEDED_RESET else None
-                    observation, info = env.reset(seed=seed)
+                    observation, info = reset_once(env, seed)
                     reward, terminated, truncated = 0.0, False, False
                     self._score[index] = 0.0
                 outcome.observation[index] = self._interface.convert(observation)
@@ -212,7 +199,7 @@ class Worker:
                 outcome.first[index] = task != STEP
                 outcome.info[:, index] = self._interface.measure(self._score[index], info)
             except BaseException as error:
-                raise EnvironmentRaisedError(index, error) from None
+                raise EnvironmentRaisedError(index, error, "step" if task == STEP else "reset") from None
 
     def close(self) -> None:
         for env in self._envs.values():

@@ -25,7 +25,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ngu.envs.gym import Env, Interface
+from ngu.envs.answers import Env
+from ngu.envs.gym import Interface
 from ngu.envs.protocol import Step
 from ngu.envs.worker_handle import Patience, WorkerError, WorkerHandle
 from ngu.envs.worker_process import RESET, SEEDED_RESET, SKIP, STEP, StepArrays, shared_arrays

@@ -18,7 +18,7 @@ from ngu.errors import UserError
 from ngu.graphs import Branch
 from ngu.moments import RunningMoments
 from ngu.novelty.episodic import DistanceScale, EpisodicMemory, Kernel, episodic_reward
-from ngu.novelty.inputs import check_parts, check_tensor
+from ngu.novelty.inputs import check_actions, check_parts, check_state, check_tensor, find_device
 from ngu.novelty.lifelong import RandomNetworkDistillation, clipped_modulator, modulator
 from ngu.novelty.model import NoveltyModel, NoveltyReport, NoveltyTrainer
 from ngu.novelty.nearest import search_nearest
@@ -66,10 +66,10 @@ class IntrinsicReward:
         model: NoveltyModel | None = None,
     ) -> None:
         config = config if config is not None else NoveltyConfig()
-        device = torch.device(device)
-        check_parts(spec, config, device)
+        check_parts(spec, config, num_envs, precision)
+        device = find_device(device)
         self.config = config
-        self._spec, self._device = spec, device
+        self.spec, self._device = spec, device
         self.precision: Precision = precision
         self.num_envs = num_envs
         self._owns_model = model is None
@@ -133,7 +133,8 @@ class IntrinsicReward:
             controllable_state: [E, D], of the observation; where states are hand-crafted, and only there.
 
         Returns:
-            [E] float32; 0 at an episode's first observation and at terminal ones.
+            [E] float32; 0 at an episode's first observation, at terminal ones, and at one that is not finite, which is
+            not remembered either. An environment's very first observation begins an episode, whatever `first` says.
         """
         return self.parts(observation, first, terminated, controllable_state).reward
 
@@ -147,19 +148,23 @@ class IntrinsicReward:
     ) -> NoveltyParts:
         """As calling, with what the reward is made of."""
         self._check(observation, first, terminated, controllable_state)
+        first = first | (self.episodes == 0)
         wiped = self._begin_episodes(first)
+        sound = _finite_rows(observation)
+        if controllable_state is not None:
+            sound = sound & _finite_rows(controllable_state)
         error = torch.zeros(self.num_envs, device=observation.device)
         with autocast(observation.device, self.precision):
             if self.rnd is not None:
                 with self._rnd_branch.fork():
                     error = self.rnd.error(observation)
-            episodic, state = self._episodic(observation, wiped, controllable_state)
+            episodic, state, comparable = self._episodic(observation, sound, wiped, controllable_state)
         if self.rnd is not None:
             self._rnd_branch.join()
             # Before any training inputs are whitened with no statistics, and errors a thousand times those that follow,
             # which they would hide for a long time.
             inputs = self.rnd.inputs
-            self.moments.update(error, None if inputs is None else (inputs.weight > 0).expand_as(error))
+            self.moments.update(error, sound if inputs is None else sound & (inputs.weight > 0))
             alpha = modulator(error, self.moments.mean, self.moments.deviation)
         else:
             alpha = torch.ones_like(episodic)
@@ -170,13 +175,13 @@ class IntrinsicReward:
             reward = torch.where(deviation > 0, error / torch.where(deviation > 0, deviation, 1.0), 0.0)
         else:
             reward = torch.zeros_like(error)
-        # Nothing led to an episode's first observation, and an empty memory would pay 1 / c.
-        reward = torch.where(first if terminated is None else first | terminated, 0.0, reward)
+        unpaid = first | ~comparable  # nothing led to an episode's first observation
+        reward = torch.where(unpaid if terminated is None else unpaid | terminated, 0.0, reward)
         return NoveltyParts(torch.nan_to_num(reward, 0.0, 0.0, 0.0), episodic, alpha, error, state)
 
     def _check(self, observation: Tensor, first: Tensor, terminated: Tensor | None, state: Tensor | None) -> None:
         """Refuses what does not fit before anything is remembered."""
-        spec, envs, device = self._spec, self.num_envs, self._device
+        spec, envs, device = self.spec, self.num_envs, self._device
         check_tensor("observation", observation, (envs, *spec.observation_shape), spec.observation_dtype, device)
         check_tensor("first", first, (envs,), torch.bool, device)
         if terminated is not None:
@@ -190,7 +195,8 @@ class IntrinsicReward:
             return
         wanted = (envs, len(spec.controllable_state))
         if not isinstance(state, Tensor) or tuple(state.shape) != wanted:
-            given = f"one of shape {tuple(state.shape)} is given" if isinstance(state, Tensor) else "none is given"
+            given = "none is given" if state is None else f"one of the type {type(state).__name__} is given"
+            given = f"one of shape {tuple(state.shape)} is given" if isinstance(state, Tensor) else given
             raise UserError(
                 f"controllable states are hand-crafted, and {given}; give a controllable_state of shape {wanted}: "
                 f"{', '.join(spec.controllable_state)} of each environment."
@@ -221,10 +227,15 @@ class IntrinsicReward:
         self.episodes.add_(first.to(torch.int64))
         return wiped
 
-    def _episodic(self, observation: Tensor, wiped: Tensor, state: Tensor | None) -> tuple[Tensor, Tensor | None]:
-        """The episodic part, and the controllable states that were remembered."""
+    def _episodic(
+        self, observation: Tensor, sound: Tensor, wiped: Tensor, state: Tensor | None
+    ) -> tuple[Tensor, Tensor | None, Tensor]:
+        """The episodic part, the controllable states, and [E] bool, where they had others to be compared with.
+
+        Those of observations that are not `sound` leave no trace.
+        """
         if self.memory is None:
-            return torch.zeros(self.num_envs, device=observation.device), None
+            return torch.zeros(self.num_envs, device=observation.device), None, sound
         self.memory.wipe(wiped)
         if self.snapshots is not None:
             self.snapshots.begin(wiped)
@@ -232,20 +243,25 @@ class IntrinsicReward:
         assert state is not None
         state = state.to(self.memory.entries.dtype)
         distance = search_nearest(state, self.memory.entries, self.memory.filled, self.kernel.neighbours)
-        mean_distance = self.scale.update(distance)
-        self.memory.append(state)
-        return episodic_reward(distance, mean_distance, self.kernel), state
+        sound = sound & _finite_rows(state)
+        mean_distance = self.scale.update(torch.where(sound.unsqueeze(1), distance, torch.inf))
+        self.memory.append(state, sound)
+        # With nothing to compare with, Algorithm 1 gives 1 / c, a thousand.
+        comparable = sound & torch.isfinite(distance[:, 0])
+        return episodic_reward(distance, mean_distance, self.kernel), state, comparable
 
     def train(
         self, observation: Tensor, action: Tensor, next_observation: Tensor, valid: Tensor | None = None
     ) -> NoveltyReport:
         """Trains the model on B transitions (see `NoveltyTrainer.train`) and acts with the result."""
-        batch, shape, device = len(observation), self._spec.observation_shape, self._device
-        check_tensor("observation", observation, (batch, *shape), self._spec.observation_dtype, device)
+        batch = len(observation) if isinstance(observation, Tensor) else 0
+        shape, device = self.spec.observation_shape, self._device
+        check_tensor("observation", observation, (batch, *shape), self.spec.observation_dtype, device)
         check_tensor("action", action, (batch,), torch.int64, device)
-        check_tensor("next_observation", next_observation, (batch, *shape), self._spec.observation_dtype, device)
+        check_tensor("next_observation", next_observation, (batch, *shape), self.spec.observation_dtype, device)
         if valid is not None:
             check_tensor("valid", valid, (batch,), torch.bool, device)
+        check_actions(action, valid, self.spec.num_actions)
         if self._trainer is None:
             self._trainer = NoveltyTrainer(self.model, self.config, self._optimiser, self.precision)
         report = self._trainer.train(observation, action, next_observation, valid)
@@ -296,6 +312,7 @@ class IntrinsicReward:
         return state
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
+        check_state(state, {name: part for name, part in self.state_dict().items() if name != "trainer"})
         self.episodes.copy_(state["episodes"])
         if self.snapshots is not None:
             self.snapshots.load_state_dict(state["snapshots"])
@@ -310,3 +327,10 @@ class IntrinsicReward:
         if "trainer" in state:
             self._trainer = NoveltyTrainer(self.model, self.config, self._optimiser, self.precision)
             self._trainer.load_state_dict(state["trainer"])
+
+
+def _finite_rows(values: Tensor) -> Tensor:
+    """[E, ...] to [E] bool, where all numbers of a row are finite; pictures of whole numbers are not looked at."""
+    if not values.is_floating_point():
+        return torch.ones(len(values), dtype=torch.bool, device=values.device)
+    return torch.isfinite(values).flatten(1).all(1)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -10,11 +11,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ngu.config import Config
+from ngu.envs.answers import Env, describe, reset_once, step_once
 from ngu.envs.atari_game import AtariGame
-from ngu.envs.gym import Env, GymFactory, read_interface
+from ngu.envs.gym import GymFactory, read_interface
 from ngu.envs.make import single_environment
 from ngu.envs.protocol import Step
-from ngu.envs.worker_process import describe
 from ngu.errors import UserError
 
 
@@ -28,11 +29,10 @@ class Stage:
     generators: tuple[torch.Generator, ...] = ()
 
     def __init__(self, config: Config) -> None:
-        self._env = self._guarded(_make_single, config)
+        self._env, self.no_screen = self._guarded(_make_single, config)
+        """Why `screen` gives nothing; empty as long as it gives pictures."""
         self._interface = self._guarded(read_interface, self._env)
         self.spec = self._interface.spec()
-        self.no_screen = "" if self._env.render_mode == "rgb_array" else "it offers no pictures"
-        """Why `screen` gives nothing; empty as long as it gives pictures."""
         self._screen_shape: tuple[int, ...] | None = None
         self._score = 0.0
         self._step: Step | None = None
@@ -43,7 +43,7 @@ class Stage:
         return self._begin(word)
 
     def _begin(self, seed: int | None) -> Step:
-        observation, info = self._guarded(self._env.reset, seed=seed)
+        observation, info = self._guarded(reset_once, self._env, seed)
         self._score = 0.0
         return self._take_in(observation, 0.0, False, False, info, first=True)
 
@@ -53,16 +53,23 @@ class Stage:
             self._begin(None)
             return
         choice = int(action) + self._interface.first_action
-        observation, reward, terminated, truncated, info = self._guarded(self._env.step, choice)
-        self._score += float(reward)
-        self._take_in(observation, float(reward), terminated, truncated, info, first=False)
+        observation, reward, terminated, truncated, info = self._guarded(step_once, self._env, choice)
+        self._score += reward
+        self._take_in(observation, reward, terminated, truncated, info, first=False)
 
     def recv(self) -> Step:
         assert self._step is not None
         return self._step
 
     def _take_in(
-        self, observation: Any, reward: float, terminated: bool, truncated: bool, info: dict[str, Any], *, first: bool
+        self,
+        observation: Any,
+        reward: float,
+        terminated: bool,
+        truncated: bool,
+        info: Mapping[str, Any],
+        *,
+        first: bool,
     ) -> Step:
         interface = self._interface
         values = self._guarded(interface.measure, self._score, info)
@@ -70,8 +77,8 @@ class Stage:
         self._step = Step(
             observation=torch.from_numpy(array)[None],
             reward=torch.tensor([reward]),
-            terminated=torch.tensor([bool(terminated)]),
-            truncated=torch.tensor([bool(truncated)]),
+            terminated=torch.tensor([terminated]),
+            truncated=torch.tensor([truncated]),
             first=torch.tensor([first]),
             info={name: torch.tensor([value]) for name, value in zip(self.spec.measurements, values, strict=True)},
         )
@@ -85,7 +92,7 @@ class Stage:
             try:
                 picture = np.asarray(self._env.render())
             except Exception as error:
-                self.no_screen = " ".join(str(error).split()).removesuffix(".") or type(error).__name__
+                self.no_screen = _reason(error)
                 return None
             if picture.ndim != 3 or picture.shape[2] != 3 or picture.dtype != np.uint8:
                 self.no_screen = f"its pictures are {picture.dtype} of shape {picture.shape}"
@@ -110,7 +117,7 @@ class Stage:
         except UserError:
             raise
         except Exception as error:
-            raise UserError(f"the environment raised {describe(error)}.") from None
+            raise UserError(f"the environment {describe(error)}.") from None
 
     def maintain(self) -> None:
         """Nothing to do between steps."""
@@ -125,11 +132,19 @@ class Stage:
         self._guarded(self._env.close)
 
 
-def _make_single(config: Config) -> Env:
-    """The environment with its picture if it offers one, which only an environment that was made can say."""
+def _make_single(config: Config) -> tuple[Env, str]:
+    """The environment, and why it will draw no picture; empty if it will, which only one that was made can say."""
     factory = single_environment(config)
     env = factory(0)
     if "rgb_array" not in (env.metadata.get("render_modes") or ()):
-        return env
+        return env, "it offers no pictures"
+    try:
+        drawn = GymFactory(factory.environment, {**factory.kwargs, "render_mode": "rgb_array"})(0)
+    except Exception as error:  # an entry point that takes no render_mode, a package for drawing that is missing
+        return env, _reason(error)
     env.close()
-    return GymFactory(factory.environment, {**factory.kwargs, "render_mode": "rgb_array"})(0)
+    return drawn, "" if drawn.render_mode == "rgb_array" else "it offers no pictures"
+
+
+def _reason(error: Exception) -> str:
+    return " ".join(str(error).split()).removesuffix(".") or type(error).__name__
