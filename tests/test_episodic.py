@@ -33,7 +33,7 @@ class BatchedAlgorithm:
         self.memory.wipe(torch.tensor(wipe))
         distance = search_nearest(query, self.memory.entries, self.memory.filled, self.kernel.neighbours)
         mean = self.scale.update(distance)
-        self.memory.append(query, torch.ones(len(query), dtype=torch.bool))
+        self.memory.append(query)
         return episodic_reward(distance, mean, self.kernel).numpy()
 
 
@@ -254,7 +254,7 @@ def test_the_memory_is_a_ring_that_drops_the_oldest_first(capacity: int, wipes: 
     twin: list[list[float]] = [[], []]
     for time, wipe in enumerate(wipes):
         memory.wipe(torch.tensor(wipe))
-        memory.append(torch.tensor([[time], [100.0 + time]]), torch.ones(2, dtype=torch.bool))
+        memory.append(torch.tensor([[time], [100.0 + time]]))
         for env in range(2):
             twin[env] = [*([] if wipe[env] else twin[env]), time + 100.0 * env][-capacity:]
             held = memory.entries[env, : memory.filled[env], 0]

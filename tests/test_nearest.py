@@ -162,9 +162,9 @@ def test_appending_and_wiping_cost_the_same_in_a_memory_of_any_size() -> None:
         state, where = torch.ones(4, 8), torch.tensor([True, False, True, False])
 
         def write() -> None:
-            memory.append(state, torch.ones(len(state), dtype=torch.bool))
+            memory.append(state)
             memory.wipe(where)
-            memory.append(state, torch.ones(len(state), dtype=torch.bool))
+            memory.append(state)
 
         return elements_made(write)
 
@@ -217,7 +217,7 @@ def test_the_kernel_finds_what_a_ring_holds(capacity: int) -> None:
             distances = sorted(((entry - mine) ** 2).sum() for entry in held)
             expected = [*distances, *[np.inf] * 6][: min(6, capacity)]
             assert each == pytest.approx(np.array(expected), rel=1e-5)
-        memory.append(query, torch.ones(len(query), dtype=torch.bool))
+        memory.append(query)
         twin = [[*held, mine][-capacity:] for held, mine in zip(twin, state, strict=True)]
 
 

@@ -113,12 +113,14 @@ class EpisodicMemory:
         """Empties the memories of the environments marked in [E] bool."""
         self.written.mul_((~where).to(torch.int64))
 
-    def append(self, state: Tensor, where: Tensor) -> None:
-        """Writes [E, D], an entry for each environment marked in [E] bool, over the oldest where the ring is full."""
+    def append(self, state: Tensor, where: Tensor | None = None) -> None:
+        """Writes [E, D], an entry for each environment marked in [E] bool (all if None), over a full ring's oldest."""
         slot = (self.written % self.capacity).view(-1, 1, 1).expand(-1, 1, state.shape[1])
-        entry = torch.where(where.view(-1, 1, 1), state.unsqueeze(1), self.entries.gather(1, slot))
+        entry = state.unsqueeze(1)
+        if where is not None:
+            entry = torch.where(where.view(-1, 1, 1), entry, self.entries.gather(1, slot))
         self.entries.scatter_(1, slot, entry)
-        self.written.add_(where)
+        self.written.add_(1 if where is None else where)
 
     def state_dict(self) -> dict[str, Any]:
         return {"entries": self.entries, "written": self.written}

@@ -150,9 +150,7 @@ class IntrinsicReward:
         self._check(observation, first, terminated, controllable_state)
         first = first | (self.episodes == 0)
         wiped = self._begin_episodes(first)
-        sound = _finite_rows(observation)
-        if controllable_state is not None:
-            sound = sound & _finite_rows(controllable_state)
+        sound = _finite_rows(observation, controllable_state)
         error = torch.zeros(self.num_envs, device=observation.device)
         with autocast(observation.device, self.precision):
             if self.rnd is not None:
@@ -164,7 +162,10 @@ class IntrinsicReward:
             # Before any training inputs are whitened with no statistics, and errors a thousand times those that follow,
             # which they would hide for a long time.
             inputs = self.rnd.inputs
-            self.moments.update(error, sound if inputs is None else sound & (inputs.weight > 0))
+            counts = None if inputs is None else (inputs.weight > 0).expand_as(error)
+            if sound is not None:
+                counts = sound if counts is None else sound & counts
+            self.moments.update(error, counts)
             alpha = modulator(error, self.moments.mean, self.moments.deviation)
         else:
             alpha = torch.ones_like(episodic)
@@ -175,7 +176,7 @@ class IntrinsicReward:
             reward = torch.where(deviation > 0, error / torch.where(deviation > 0, deviation, 1.0), 0.0)
         else:
             reward = torch.zeros_like(error)
-        unpaid = first | ~comparable  # nothing led to an episode's first observation
+        unpaid = first if comparable is None else first | ~comparable  # nothing led to an episode's first observation
         reward = torch.where(unpaid if terminated is None else unpaid | terminated, 0.0, reward)
         return NoveltyParts(torch.nan_to_num(reward, 0.0, 0.0, 0.0), episodic, alpha, error, state)
 
@@ -228,11 +229,12 @@ class IntrinsicReward:
         return wiped
 
     def _episodic(
-        self, observation: Tensor, sound: Tensor, wiped: Tensor, state: Tensor | None
-    ) -> tuple[Tensor, Tensor | None, Tensor]:
+        self, observation: Tensor, sound: Tensor | None, wiped: Tensor, state: Tensor | None
+    ) -> tuple[Tensor, Tensor | None, Tensor | None]:
         """The episodic part, the controllable states, and [E] bool, where they had others to be compared with.
 
-        Those of observations that are not `sound` leave no trace.
+        Those of observations that are not `sound` leave no trace. None is all of them: but for an episode's first, each
+        has another one before it then.
         """
         if self.memory is None:
             return torch.zeros(self.num_envs, device=observation.device), None, sound
@@ -243,11 +245,13 @@ class IntrinsicReward:
         assert state is not None
         state = state.to(self.memory.entries.dtype)
         distance = search_nearest(state, self.memory.entries, self.memory.filled, self.kernel.neighbours)
-        sound = sound & _finite_rows(state)
-        mean_distance = self.scale.update(torch.where(sound.unsqueeze(1), distance, torch.inf))
+        comparable = None
+        if sound is not None:
+            sound = sound & torch.isfinite(state).all(1)
+            distance = torch.where(sound.unsqueeze(1), distance, torch.inf)
+            comparable = torch.isfinite(distance[:, 0])  # with nothing, Algorithm 1 gives 1 / c, a thousand
+        mean_distance = self.scale.update(distance)
         self.memory.append(state, sound)
-        # With nothing to compare with, Algorithm 1 gives 1 / c, a thousand.
-        comparable = sound & torch.isfinite(distance[:, 0])
         return episodic_reward(distance, mean_distance, self.kernel), state, comparable
 
     def train(
@@ -329,8 +333,7 @@ class IntrinsicReward:
             self._trainer.load_state_dict(state["trainer"])
 
 
-def _finite_rows(values: Tensor) -> Tensor:
-    """[E, ...] to [E] bool, where all numbers of a row are finite; pictures of whole numbers are not looked at."""
-    if not values.is_floating_point():
-        return torch.ones(len(values), dtype=torch.bool, device=values.device)
-    return torch.isfinite(values).flatten(1).all(1)
+def _finite_rows(*parts: Tensor | None) -> Tensor | None:
+    """Parts [E, ...] to [E] bool, where all their numbers are finite; None where all are whole, as in pictures."""
+    found = [torch.isfinite(part).flatten(1).all(1) for part in parts if part is not None and part.is_floating_point()]
+    return torch.stack(found).all(0) if found else None
