@@ -216,9 +216,9 @@ def test_each_environment_goes_through_its_own_f(copies: int, precision: Precisi
                 states += [step().clone() for _ in range(Graphed.warmup_calls + 2)]
         found.append(torch.stack(states).cpu())
         assert (step._graph is not None) == (device.type == "cuda")
-    assert torch.allclose(
-        *found, rtol=1e-2 if precision == "fp16" else 1e-4, atol=1e-2 if precision == "fp16" else 1e-4
-    )
+    # Convolutions in fp32 run in TF32, with the mantissa of fp16; whitened pictures are larger numbers.
+    tolerance = 1e-2 if precision == "fp16" else 2e-3 if whiten else 1e-4
+    assert torch.allclose(*found, rtol=tolerance, atol=tolerance)
     assert len({tuple(state.flatten().tolist()) for state in found[0]}) > 1
 
 

@@ -110,7 +110,7 @@ class Actor:
         self.sums = torch.zeros(len(self.subsets), counted, dtype=torch.float64, device=self.device)
         apart = replay is not None and replay.device.type != self.device.type
         self._carrier = RowCarrier(replay, streams) if apart and replay is not None else None
-        self._sight = Branch(self.device, urgent=True)
+        self._sight, self._counting = Branch(self.device, urgent=True), Branch(self.device)
         generators = (generator, *env.generators)
         if env.graph_safe:
             self._hosted: HostedSteps | None = None
@@ -179,7 +179,8 @@ class Actor:
             seen = self.network.look(self.network.prepare(step.observation))
         measured = self._controllable_state(step) if self.novelty.config.hand_crafted else None
         parts = self.novelty.parts(step.observation, first, step.terminated, measured)
-        self._count(step, parts.reward, parts.alpha, parts.episodic, parts.error)
+        with self._counting.fork():
+            self._count(step, parts.reward, parts.alpha, parts.episodic, parts.error)
         if self.probe is not None and parts.state is not None:
             self.probe.observe(parts.state, step.info)
         # Chosen, not multiplied: 0 times a NaN of the last episode would be NaN in this one.
@@ -201,6 +202,7 @@ class Actor:
             self._remember(step, q.max(-1).values, self.replay)
         draw = torch.rand(2, len(q), device=q.device, generator=self.generator)
         action, behaviour = choose_actions(q, self.epsilon, draw)
+        self._counting.join()  # it looks at the values before these
         self.q.copy_(q)
         self.action.copy_(action)
         self.behaviour.copy_(behaviour)

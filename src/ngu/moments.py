@@ -40,6 +40,7 @@ class RunningMoments(nn.Module):
             mine.copy_(new)
 
 
+@fusable
 def deviation_of(weight: Tensor, square: Tensor) -> Tensor:
     """The deviation, float32, from summed squared deviations and the weight of what was summed; 0 without any."""
     variance = torch.where(weight > 0, square / weight.clamp_min(1e-30), 0.0)

@@ -255,18 +255,11 @@ class QNetwork(nn.Module):
             flat = inputs.observation.flatten(0, len(leading) - 1)
             seen = self.look(flat if isinstance(inputs, PreparedInput) else self.prepare(flat))
         dense = seen.view(*leading, -1)
-        rewards = torch.stack([inputs.extrinsic, inputs.intrinsic], -1)
-        if self.log_rewards:
-            rewards = torch.sign(rewards) * torch.log1p(rewards.abs())
-        parts = [
-            dense,
-            _one_hot(inputs.previous_action, self.num_actions).to(dense.dtype),
-            rewards.to(dense.dtype),
-            _one_hot(inputs.mixture, self.num_mixtures).expand(*leading, -1).to(dense.dtype),
-        ]
-        if self.padding:
-            parts.append(dense.new_zeros(*leading, self.padding))
-        return torch.cat(parts, -1)
+        beside = _beside_picture(
+            inputs.previous_action, inputs.extrinsic, inputs.intrinsic, inputs.mixture, self.num_actions,
+            self.num_mixtures, self.padding, self.log_rewards, dense.dtype,
+        )  # fmt: skip
+        return torch.cat([dense, beside], -1)
 
     def _dueling(self, features: Tensor) -> Tensor:
         """Q = V + A - mean A, in full precision: values of hundreds differ by tenths between actions."""
@@ -274,7 +267,38 @@ class QNetwork(nn.Module):
             features = features.float()
             advantage: Tensor = self.advantage(features)
             value: Tensor = self.value(features)
-            return value + advantage - advantage.mean(-1, keepdim=True)
+            return _dueling_sum(value, advantage)
+
+
+@fusable
+def _dueling_sum(value: Tensor, advantage: Tensor) -> Tensor:
+    return value + advantage - advantage.mean(-1, keepdim=True)
+
+
+@fusable
+def _beside_picture(
+    previous_action: Tensor,
+    extrinsic: Tensor,
+    intrinsic: Tensor,
+    mixture: Tensor,
+    num_actions: int,
+    num_mixtures: int,
+    padding: int,
+    log_rewards: bool,
+    dtype: torch.dtype,
+) -> Tensor:
+    """Of inputs [...] what the LSTM takes in beside the picture: [..., A + 2 + N + padding] of `dtype`."""
+    rewards = torch.stack([extrinsic, intrinsic], -1)
+    if log_rewards:
+        rewards = torch.sign(rewards) * torch.log1p(rewards.abs())
+    parts = [
+        _one_hot(previous_action, num_actions).to(dtype),
+        rewards.to(dtype),
+        _one_hot(mixture, num_mixtures).expand(*previous_action.shape, -1).to(dtype),
+    ]
+    if padding:
+        parts.append(torch.zeros(*previous_action.shape, padding, dtype=dtype, device=previous_action.device))
+    return torch.cat(parts, -1)
 
 
 @fusable

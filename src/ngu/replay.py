@@ -21,6 +21,7 @@ from torch import Tensor
 from ngu.config import ReplayConfig
 from ngu.envs.protocol import EnvironmentSpec
 from ngu.errors import UserError
+from ngu.graphs import fusable
 from ngu.machine import free_memory, human_bytes
 from ngu.networks import AgentInput, RecurrentState
 from ngu.policy_statistics import LEAST_ERROR
@@ -28,6 +29,40 @@ from ngu.sequences import ALL_STREAMS, Batch, BurnIn, Row, advance_many, advance
 
 # Below this a priority would make a sequence unreachable, or look like no sequence at all.
 _MIN_PRIORITY = 1e-6
+
+
+def ring_place(row: Tensor, stream: Tensor, slots: int, streams: int) -> Tensor:
+    """Absolute row numbers of streams to indices into flat buffers of `slots` rows for each stream."""
+    return (row % slots) * streams + stream
+
+
+def exponentiated(priority: Tensor, exponent: float) -> Tensor:
+    return priority.clamp_min(_MIN_PRIORITY) ** exponent
+
+
+def first_priority(
+    start: Tensor,
+    length: Tensor,
+    stream: Tensor,
+    td_error: Tensor,
+    slots: int,
+    streams: int,
+    trace: int,
+    max_share: float,
+    exponent: float,
+) -> Tensor:
+    """[S] priorities of sequences that have just been completed, from the actor's TD errors [rows] (R2D2, Ape-X).
+
+    They begin with the rows `start` and have `length` transitions. Every new sequence at the largest priority would be
+    simpler. But where episodes are short most newcomers are short, too, and would crowd out the long ones.
+    """
+    step = torch.arange(trace, device=start.device).unsqueeze(1)
+    error = td_error[ring_place(start + 1 + step, stream, slots, streams)]
+    return exponentiated(sequence_priority(error, step < length, max_share), exponent)
+
+
+# For the rows of a step, whose number never changes: each other shape would be compiled anew.
+_place_step, _first_priority_step = fusable(ring_place), fusable(first_priority)
 
 
 class SequenceReplay:
@@ -90,7 +125,7 @@ class SequenceReplay:
         """Appends one row to each stream of a group; `state` is the actor's before it saw the row's observation."""
         stream = self._stream[group]
         now = self.rows_written[group]
-        place = self._place(now, stream)
+        place = _place_step(now, stream, self.slots, self.streams)
         self.observation.index_copy_(0, place, row.observation)
         self.action.index_copy_(0, place, row.action.to(torch.int16))
         self.behaviour.index_copy_(0, place, row.behaviour)
@@ -107,9 +142,9 @@ class SequenceReplay:
         )  # fmt: skip
         self.episode_offset.index_copy_(0, place, progress.episode_offset)
         self._keep_state(place, progress.needs_state, state, group)
-        start = self._place(progress.sequence_start, stream)
+        start = _place_step(progress.sequence_start, stream, self.slots, self.streams)
         complete = progress.complete
-        newcomer = self._first_priority(progress.sequence_start, progress.length, stream)
+        newcomer = _first_priority_step(progress.sequence_start, progress.length, stream, *self._newcomers)
         self.priority.index_copy_(0, start, torch.where(complete, newcomer, self.priority[start]))
         self.length.index_copy_(0, start, torch.where(complete, progress.length, self.length[start]))
         self.episode_start[group].copy_(progress.episode_start)
@@ -163,7 +198,7 @@ class SequenceReplay:
         time, column = progress.complete.nonzero(as_tuple=True)
         begin, length = progress.sequence_start[time, column], progress.length[time, column]
         start = self._place(begin, stream[column])
-        self.priority.index_copy_(0, start, self._first_priority(begin, length, stream[column]))
+        self.priority.index_copy_(0, start, first_priority(begin, length, stream[column], *self._newcomers))
         self.length.index_copy_(0, start, length)
         self.episode_start[group].copy_(progress.episode_start[-1])
         self.sequence_start[group].copy_(progress.next_sequence_start[-1])
@@ -177,20 +212,17 @@ class SequenceReplay:
 
     def _place(self, row: Tensor, stream: Tensor) -> Tensor:
         """[..., S] absolute row numbers of streams to indices into the flat buffers."""
-        return (row % self.slots) * self.streams + stream
+        return ring_place(row, stream, self.slots, self.streams)
 
-    def _first_priority(self, start: Tensor, length: Tensor, stream: Tensor) -> Tensor:
-        """[S] priorities of sequences that have just been completed, from the actor's TD errors (R2D2, Ape-X).
-
-        Every new sequence at the largest priority would be simpler. But where episodes are short most newcomers are
-        short, too, and would crowd out the long ones.
-        """
-        step = torch.arange(self.config.trace_length, device=self.device).unsqueeze(1)
-        error = self.td_error[self._place(start + 1 + step, stream)]
-        return self._exponentiated(sequence_priority(error, step < length, self.config.priority_max_share))
+    @property
+    def _newcomers(self) -> tuple[Tensor, int, int, int, float, float]:
+        """What the first priorities of sequences depend on beside the sequences."""
+        config = self.config
+        shape = self.slots, self.streams, config.trace_length
+        return self.td_error, *shape, config.priority_max_share, config.priority_exponent
 
     def _exponentiated(self, priority: Tensor) -> Tensor:
-        return priority.clamp_min(_MIN_PRIORITY) ** self.config.priority_exponent
+        return exponentiated(priority, self.config.priority_exponent)
 
     def _keep_state(self, place: Tensor, needed: Tensor, state: RecurrentState, group: slice) -> None:
         """Stores the recurrent state where a sequence may begin inside an episode; at its start the state is zero."""

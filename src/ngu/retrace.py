@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from ngu.config import LearnerConfig
+from ngu.graphs import fusable
 
 
 @dataclass(frozen=True)
@@ -66,9 +67,26 @@ class Objective:
 
         With advantage learning the target is lower, see `widened`; `best_before` is max_a Q(x, a).
         """
-        follows = torch.where(terminated, 0.0, self.transform.expand(best))
-        target = self.transform.squash(extrinsic + self.beta * intrinsic + self.discount * follows)
-        return widened(target, taken, best_before, self.advantage_learning) - taken
+        reward = extrinsic + self.beta * intrinsic
+        return _one_step_error(
+            taken, best_before, reward, self.discount, terminated, best, self.advantage_learning, self.transform
+        )
+
+
+@fusable
+def _one_step_error(
+    taken: Tensor,
+    best_before: Tensor,
+    reward: Tensor,
+    discount: Tensor,
+    terminated: Tensor,
+    best: Tensor,
+    advantage_learning: float,
+    transform: ValueTransform,
+) -> Tensor:
+    follows = torch.where(terminated, 0.0, transform.expand(best))
+    target = transform.squash(reward + discount * follows)
+    return widened(target, taken, best_before, advantage_learning) - taken
 
 
 def widened(target: Tensor, taken: Tensor, best: Tensor, share: float) -> Tensor:

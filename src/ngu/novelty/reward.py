@@ -152,23 +152,14 @@ class IntrinsicReward:
         wiped = self._begin_episodes(first)
         sound = _finite_rows(observation, controllable_state)
         error = torch.zeros(self.num_envs, device=observation.device)
+        alpha = torch.ones_like(error)
+        if self.rnd is not None:
+            with self._rnd_branch.fork():
+                error, alpha = self._lifelong(observation, sound, self.rnd)
         with autocast(observation.device, self.precision):
-            if self.rnd is not None:
-                with self._rnd_branch.fork():
-                    error = self.rnd.error(observation)
             episodic, state, comparable = self._episodic(observation, sound, wiped, controllable_state)
         if self.rnd is not None:
             self._rnd_branch.join()
-            # Before any training inputs are whitened with no statistics, and errors a thousand times those that follow,
-            # which they would hide for a long time.
-            inputs = self.rnd.inputs
-            counts = None if inputs is None else (inputs.weight > 0).expand_as(error)
-            if sound is not None:
-                counts = sound if counts is None else sound & counts
-            self.moments.update(error, counts)
-            alpha = modulator(error, self.moments.mean, self.moments.deviation)
-        else:
-            alpha = torch.ones_like(episodic)
         if self.memory is not None:
             reward = episodic * clipped_modulator(alpha, self.config.max_modulation)
         elif self.rnd is not None:
@@ -227,6 +218,20 @@ class IntrinsicReward:
         wiped = first & (self.episodes % self.config.memory_episodes == 0)
         self.episodes.add_(first.to(torch.int64))
         return wiped
+
+    def _lifelong(
+        self, observation: Tensor, sound: Tensor | None, rnd: RandomNetworkDistillation
+    ) -> tuple[Tensor, Tensor]:
+        """RND's errors, which are added to the running moments, and alpha, [E] each; `sound` is as in `_episodic`."""
+        with autocast(observation.device, self.precision):
+            error = rnd.error(observation)
+        # Before any training inputs are whitened with no statistics, and errors a thousand times those that follow,
+        # which they would hide for a long time.
+        counts = None if rnd.inputs is None else (rnd.inputs.weight > 0).expand_as(error)
+        if sound is not None:
+            counts = sound if counts is None else sound & counts
+        self.moments.update(error, counts)
+        return error, modulator(error, self.moments.mean, self.moments.deviation)
 
     def _episodic(
         self, observation: Tensor, sound: Tensor | None, wiped: Tensor, state: Tensor | None

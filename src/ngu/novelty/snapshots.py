@@ -119,16 +119,18 @@ class EmbeddingSnapshots(nn.Module):
         """Each environment with weights of its own: a convolution is a matrix product with the pixels under it."""
         embedding = self._template[0]
         torso = embedding.torso
-        own = {name: stack.index_select(0, self.slot) for name, stack in zip(self._layers, self.stacks, strict=True)}
-        weights = [own[name] for name, _ in embedding.named_parameters()]
+        stacks = dict(zip(self._layers, self.stacks, strict=True))
+        *names, last_weight, last_bias = [name for name, _ in embedding.named_parameters()]
+        weights = [stacks[name].index_select(0, self.slot) for name in names]
         layers = [layer for layer in torso.layers if isinstance(layer, nn.Conv2d | nn.Linear)]
         hidden = features
         if embedding.inputs is not None:
-            weight = own["inputs.weight"].view(-1, *[1] * (features.dim() - 1))
-            deviation = deviation_of(weight, own["inputs.square"]).clamp_min(embedding.inputs.least)
+            weight = stacks["inputs.weight"].view(-1, *[1] * (features.dim() - 1))
+            deviations = deviation_of(weight, stacks["inputs.square"]).clamp_min(embedding.inputs.least)
+            mean, deviation = (each.index_select(0, self.slot) for each in (stacks["inputs.mean"], deviations))
             fold = torso.fold if features.is_cuda else 1
-            hidden = whiten(features, own["inputs.mean"], deviation, compute_dtype(features.device), fold)
-        for layer, weight, bias in zip(layers, weights[:-2:2], weights[1:-2:2], strict=True):
+            hidden = whiten(features, mean, deviation, compute_dtype(features.device), fold)
+        for layer, weight, bias in zip(layers, weights[::2], weights[1::2], strict=True):
             if isinstance(layer, nn.Conv2d):
                 hidden = batched_convolution(hidden, weight, bias, layer.stride[0], torso.fold)
             else:
@@ -136,7 +138,10 @@ class EmbeddingSnapshots(nn.Module):
         if torso.image:
             hidden = hidden.permute(0, 2, 3, 1).flatten(1)  # as `Torso` does
         with torch.autocast(features.device.type, enabled=False):
-            state = batched_dense(hidden.float(), weights[-2], weights[-1])
+            # Most of f's weights: to use all copies for all environments costs less than to gather each one's own.
+            every = torch.unflatten(hidden.float() @ stacks[last_weight].flatten(0, 1).T, 1, (len(self), -1))
+            index = self.slot.view(-1, 1, 1).expand(-1, 1, every.shape[-1])
+            state = every.gather(1, index).squeeze(1) + stacks[last_bias].index_select(0, self.slot)
             return state.relu_() if embedding.relu else state
 
     @torch.no_grad()
