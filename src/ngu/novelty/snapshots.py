@@ -138,8 +138,8 @@ class EmbeddingSnapshots(nn.Module):
         if torso.image:
             hidden = hidden.permute(0, 2, 3, 1).flatten(1)  # as `Torso` does
         with torch.autocast(features.device.type, enabled=False):
-            # Most of f's weights: to use all copies for all environments costs less than to gather each one's own. Where
-            # PyTorch may use TF32, features of half precision lose nothing in it, and weights the same at every step.
+            # Most of f's weights: to use all copies for all environments costs less than to gather each one's own.
+            # Where PyTorch may use TF32, features of fp16 lose nothing in it, and weights the same at every step.
             every = torch.unflatten(hidden.float() @ stacks[last_weight].flatten(0, 1).T, 1, (len(self), -1))
             index = self.slot.view(-1, 1, 1).expand(-1, 1, every.shape[-1])
             state = every.gather(1, index).squeeze(1) + stacks[last_bias].index_select(0, self.slot)
