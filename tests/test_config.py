@@ -309,8 +309,8 @@ def test_a_bad_file_is_refused_in_one_sentence(name: str, tmp_path: Path) -> Non
 
 
 def test_a_missing_file_and_a_folder_are_refused_in_one_sentence(tmp_path: Path) -> None:
-    for path in (tmp_path / "nothing.toml", tmp_path):
-        with pytest.raises(UserError, match="cannot read"):
+    for path, told in ((tmp_path / "nothing.toml", "cannot read"), (tmp_path, "holds no config.json")):
+        with pytest.raises(UserError, match=told):
             read_config_file(path, Config())
 
 
