@@ -116,6 +116,23 @@ def test_a_tensor_of_several_pieces_comes_back(tmp_path: Path) -> None:
     assert same({"replay": {"frames": frames}}, load_newest(tmp_path).state)
 
 
+@pytest.mark.parametrize("dtype", [torch.float64, torch.uint8])
+def test_tensors_of_any_layout_come_back(dtype: torch.dtype, tmp_path: Path) -> None:
+    table = torch.arange(24).to(dtype).view(4, 6)
+    views = {
+        "one of a scalar": torch.tensor(7, dtype=dtype).expand(1),  # contiguous, with a stride of 0
+        "one in the middle": table[2:3, 4],
+        "repeated": torch.tensor(7, dtype=dtype).expand(3, 2),
+        "transposed": table.T,
+        "every other": table[:, 1::2],
+        "the last": table[3],
+    }
+    save_checkpoint(tmp_path, 1, {"learner": views})
+    back = load_newest(tmp_path).state["learner"]
+    assert back.keys() == views.keys()
+    assert all(back[name].dtype == dtype and torch.equal(back[name], view) for name, view in views.items())
+
+
 def test_the_same_state_gives_the_same_bytes(tmp_path: Path) -> None:
     state = example_state(3)
     shuffled = {name: dict(reversed(component.items())) for name, component in reversed(state.items())}

@@ -97,6 +97,8 @@ def check_size(path: Path, stamp: FileStamp) -> None:
 
 
 def _bytes_of(tensor: Tensor) -> Iterator[memoryview]:
-    flat = tensor.detach().contiguous().reshape(-1).view(torch.uint8)
+    whole = tensor.detach().contiguous()
+    # A dimension of one element may have any stride, but bytes are viewed only where it is 1.
+    flat = whole.as_strided((whole.numel(),), (1,)).view(torch.uint8)
     for begin in range(0, flat.numel(), _CHUNK_BYTES):
         yield flat[begin : begin + _CHUNK_BYTES].cpu().numpy().data
