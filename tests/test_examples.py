@@ -9,12 +9,14 @@ import subprocess
 import sys
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import gymnasium
 import pytest
 import torch
 import tyro
 from conftest import make_tiny_config
+from oracles import Constants, MovingAverage, algorithm_1
 
 import ngu
 from ngu.config_reading import read_config_file
@@ -45,6 +47,7 @@ def test_every_example_is_tested() -> None:
         "intrinsic_reward_with_ppo",
         "look_into_a_game_agent",
         "look_into_a_maze_agent",
+        "what_novelty_pays",
         "what_tours_earn",
     }
     assert {path.stem for path in EXAMPLES.glob("*.py")} == names
@@ -201,13 +204,63 @@ def test_ppos_advantages_are_the_definition() -> None:
             assert float(result[t, e]) == pytest.approx(total, abs=1e-5)
 
 
-@pytest.mark.parametrize("variant", ["ngu", "hand-crafted"])
-def test_look_into_a_game_agent(variant: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def train_montezuma(variant: str, folder: Path) -> Training:
+    """A run of a few steps."""
     tiny = {**SCALES["smoke"].settings["atari"], "mixture.num_mixtures": 2 if variant == "ngu" else 1}
-    changes = {**tiny, "env.game": "montezuma_revenge", "run.folder": str(tmp_path), "run.name": "run"}
+    changes = {**tiny, "env.game": "montezuma_revenge", "run.folder": str(folder.parent), "run.name": folder.name}
     training = Training.start(ngu.preset("atari-cpu", variant, changes))
     training.run(64, show_progress=False)
     training.close()
+    return training
+
+
+def test_what_novelty_pays(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for variant in ("ngu", "hand-crafted"):
+        train_montezuma(variant, tmp_path / variant)
+    example = load("what_novelty_pays")
+    arguments = [str(tmp_path / "ngu"), "--others", str(tmp_path / "hand-crafted"), "--envs", "2", "--steps", "150"]
+    told = example.main(tyro.cli(example.Settings, args=arguments))
+    players = ["the agent", "at random", str(tmp_path / "hand-crafted")]
+    measures = ["place", "f, xi 0.008", "f, xi 0.2", "f, xi 0.5"]
+    assert list(told) == [(measure, player) for measure in measures for player in players]
+    assert len(capsys.readouterr().out.splitlines()) == 1 + len(told)
+    for measure in measures:  # the untrained agents may not move at all
+        numbers = told[measure, "at random"]
+        assert numbers["new"][0] > 0
+        assert numbers["rank"][0] == pytest.approx(1) if measure == "place" else 0 < numbers["rank"][0] < 1
+    again = told["place", "at random"]["in this life"][0]
+    assert again < 0.5, "a place that is known pays less than half of what a new one does"
+    with pytest.raises(SystemExit, match="not learned; name one that has an f"):
+        example.main(example.Settings(tmp_path / "hand-crafted"))
+
+
+def test_what_novelty_pays_counts_visits_and_follows_algorithm_1() -> None:
+    example = load("what_novelty_pays")
+    path = [(50, 200), (51, 200), (60, 200), (50, 202), (120, 200), (50, 200), (50, 200), (90, 200), (60, 200)]
+    first = torch.tensor([True, *[False] * 5, True, *[False] * 2]).unsqueeze(1)
+    exact = torch.tensor([[[x, y, 1.0]] for x, y in path])
+    seen = example.visits(example.Games(exact, exact, first))
+    assert seen.count.squeeze(1).tolist() == [0, 1, 0, 2, 0, 3, 0, 0, 0]
+    assert [seen.away[t].item() for t in (1, 3, 5)] == [1, 2, 2]
+    assert seen.age.squeeze(1).tolist() == [0, 1, 2, 3, 4, 5, 0, 1, 2]
+    # From 50 to 120 the player has died, and from 120 to 50 again.
+    assert [seen.this_life[t].item() for t in (1, 3, 5)] == [True, True, False]
+
+    average, memory = MovingAverage(0.999), list[Any]()
+    constants = Constants(k=3, epsilon=1e-4, xi=0.2)
+    expected = []
+    for state, begins in zip(exact.squeeze(1).numpy(), first.squeeze(1), strict=True):
+        memory = [] if begins else memory
+        reward = algorithm_1(memory, state, average, constants)
+        expected.append(0.0 if begins else reward)
+        memory.append(state)
+    kernel = example.Kernel(3, 1e-4, 0.2, 1e-3, 8.0)
+    assert example.novelty(exact, first, kernel).squeeze(1).tolist() == pytest.approx(expected, rel=1e-4)
+
+
+@pytest.mark.parametrize("variant", ["ngu", "hand-crafted"])
+def test_look_into_a_game_agent(variant: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    training = train_montezuma(variant, tmp_path / "run")
     example = load("look_into_a_game_agent")
     arguments = [str(tmp_path / "run"), "--envs", "2", "--steps", "120"]
     told = example.main(tyro.cli(example.Settings, args=arguments))
