@@ -190,9 +190,8 @@ def claims_summary() -> str:
     """How many claims have which verdict."""
     verdicts = [claim.verdict for claim in CLAIMS]
     counts = {verdict: verdicts.count(verdict) for verdict in get_args(Verdict) if verdict in verdicts}
-    told = (
-        f"{count} {verdict.replace('holds', 'hold') if count > 1 else verdict}" for verdict, count in counts.items()
-    )
+    of_many = {"holds": "hold", "holds in part": "hold in part", "does not hold": "do not hold"}
+    told = (f"{count} {of_many.get(verdict, verdict) if count > 1 else verdict}" for verdict, count in counts.items())
     return f"Of {len(CLAIMS)} claims: {', '.join(told)}."
 
 

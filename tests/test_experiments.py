@@ -19,7 +19,7 @@ from ngu.envs.atari_games import ATARI_GAMES, human_normalised
 from ngu.errors import UserError
 from ngu.experiments import paper_numbers
 from ngu.experiments.catalogue import EXPERIMENTS, experiment
-from ngu.experiments.claims import CLAIMS
+from ngu.experiments.claims import CLAIMS, Evidence
 from ngu.experiments.collecting import read_collected
 from ngu.experiments.definition import Experiment, Published, printed_number
 from ngu.experiments.figures import draw
@@ -31,6 +31,7 @@ from ngu.experiments.statistics import bootstrap_bands, bootstrap_interval, mean
 from ngu.experiments.tables import markdown, places
 from ngu.experiments.writing import write
 from ngu.metrics import explain
+from ngu.report.results import Results
 from ngu.report.style import LIGHT
 
 ROOT = Path(__file__).parent.parent
@@ -227,6 +228,14 @@ def test_every_claim_belongs_to_an_experiment_and_a_verdict_to_runs() -> None:
         for evidence in claim.evidence:
             assert evidence.runs(ROOT / "results")
     assert {claim.experiment for claim in CLAIMS} >= set(LABELS) - {"beta_distrib", "gamma_distrib", "atari57"}
+
+
+def test_a_claim_can_rest_on_the_last_stretch_of_a_run(tmp_path: Path) -> None:
+    values = [(100, 8.0), (200, None), (300, 2.0), (400, 3.0), (500, None)]
+    rows = [{"step": step, "time": 1.0} | ({} if value is None else {"env/score": value}) for step, value in values]
+    run = Results(tmp_path, "atari", "ngu", 0, {}, rows)
+    told = {over: Evidence("*", "env/score", "score", over=over).value(run) for over in (0, 250, 101, 100, 1000)}
+    assert told == {0: 3.0, 250: 2.5, 101: 3.0, 100: None, 1000: pytest.approx(13 / 3)}
 
 
 # ---------------------------------------------------------------------------------------------------------- statistics
