@@ -252,8 +252,8 @@ def weights(learner: Learner) -> dict[str, Any]:
     }
 
 
-WHITENED = {"network__whiten": True, "novelty__embedding_whiten": True}
-"""Networks whose inputs have running statistics, which change inside the recorded update."""
+WHITENED = {"network__whiten": True, "novelty__embedding_whiten": True, "novelty__balance_actions": True}
+"""Networks whose inputs have running statistics, which change inside the recorded update, and an f that weighs them."""
 
 
 @pytest.mark.parametrize("change", [{}, AROUND, BALANCED, WHITENED], ids=["plain", "around", "balanced", "whitened"])

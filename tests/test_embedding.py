@@ -13,9 +13,16 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ngu.config import NoveltyConfig
+from ngu.config import LearnerConfig, NoveltyConfig
 from ngu.envs.protocol import EnvironmentSpec
-from ngu.novelty.embedding import Embedding, InverseDynamics, dimensions_in_use, inverse_dynamics_loss
+from ngu.novelty.embedding import (
+    Embedding,
+    InverseDynamics,
+    balanced_weight,
+    dimensions_in_use,
+    inverse_dynamics_loss,
+)
+from ngu.novelty.model import NoveltyModel, NoveltyTrainer
 from ngu.novelty.snapshots import EmbeddingSnapshots
 from ngu.observations import folded, scaled_observation
 
@@ -101,6 +108,79 @@ def test_the_loss_is_the_summed_cross_entropy_of_valid_rows(seed: int, rows: int
     assert loss.item() == pytest.approx(sum(-log_p[i, action[i]] for i in kept))
     assert metrics["inverse/accuracy"].item() == pytest.approx(np.mean(logits[kept].argmax(1) == action[kept]))
     assert metrics["inverse/majority"].item() == pytest.approx(np.bincount(action[kept]).max() / len(kept))
+
+
+@given(st.integers(0, 2**31), st.integers(1, 20), st.integers(2, 5))
+def test_a_weight_is_how_often_a_row_stands_there(seed: int, rows: int, actions: int) -> None:
+    random = np.random.default_rng(seed)
+    logits, action = (
+        torch.tensor(random.normal(size=(rows, actions))),
+        torch.tensor(random.integers(actions, size=rows)),
+    )
+    valid = torch.tensor(random.random(rows) < 0.7)
+    times = torch.tensor(random.integers(0, 4, size=rows))
+    weight = torch.where(valid, times.to(torch.float64), torch.nan)  # padding may hold anything
+    weighed, shares = inverse_dynamics_loss(logits, action, valid, weight)
+    repeated, expected = inverse_dynamics_loss(*(x.repeat_interleave(times, 0) for x in (logits, action, valid)))
+    assert weighed.item() == pytest.approx(repeated.item())
+    assert {name: share.item() for name, share in shares.items()} == pytest.approx(
+        {name: share.item() for name, share in expected.items()}
+    )
+
+
+@given(st.integers(2, 18), st.floats(1e-3, 1.0))
+def test_balanced_weights_make_all_actions_of_an_epsilon_greedy_policy_as_likely(actions: int, epsilon: float) -> None:
+    behaviour = torch.full((actions,), epsilon / actions, dtype=torch.float64)
+    behaviour[0] += 1 - epsilon
+    weight = balanced_weight(behaviour, actions)
+    likely = behaviour * weight
+    assert torch.allclose(likely, likely[1].expand(actions))
+    assert torch.allclose(weight[1:], torch.ones_like(weight[1:])), "what was drawn at random counts in full"
+
+
+def test_balanced_weights_of_any_policy_give_no_action_more_than_its_share() -> None:
+    behaviour = torch.rand(200, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(0)).softmax(-1)
+    likely = behaviour * balanced_weight(behaviour, 6)
+    assert (likely <= 1 / 6 + 1e-12).all()
+    assert (balanced_weight(behaviour, 6) > 0).all()
+    assert torch.equal(balanced_weight(torch.full((2,), 0.5), 2), torch.ones(2))
+
+
+def test_with_balanced_actions_f_leaves_out_what_only_the_policy_goes_by() -> None:
+    """One number of two says what the greedy action is, the other one moves with the action that is taken.
+
+    The first is the same before and after, so that it says nothing about dynamics. An f that is trained on a greedy
+    policy's actions needs it; with balanced actions only the other one counts.
+    """
+    spec, actions, epsilon = POINTS, 3, 0.2
+    told = {}
+    for balanced in (False, True):
+        torch.manual_seed(0)
+        config = dataclasses.replace(
+            ONE_NUMBER, embedding_size=2, embedding_relu=False, lifelong=False, balance_actions=balanced
+        )
+        model = NoveltyModel(spec, config)
+        trainer = NoveltyTrainer(model, config, LearnerConfig())
+        random = torch.Generator().manual_seed(0)
+        for _ in range(400):
+            size = 256
+            hint = torch.randint(actions, (size,), generator=random)
+            drawn = torch.randint(actions, (size,), generator=random)
+            action = torch.where(torch.rand(size, generator=random) < epsilon, drawn, hint)
+            behaviour = torch.where(action == hint, 1 - epsilon + epsilon / actions, epsilon / actions)
+            before = torch.zeros(size, *spec.observation_shape)
+            before[:, 0] = hint - 1.0
+            before[:, 1] = torch.randn(size, generator=random)
+            after = before.clone()
+            after[:, 1] += 0.3 * (action - 1.0) + 0.3 * torch.randn(size, generator=random)
+            trainer.train(before, action, after, behaviour=behaviour)
+        assert model.inverse is not None
+        base = torch.zeros(3, *spec.observation_shape)
+        base[1, 0], base[2, 1] = 1.0, 1.0
+        with torch.no_grad():
+            state = model.inverse.embedding(base)
+        told[balanced] = ((state[1] - state[0]).norm() / (state[2] - state[0]).norm()).item()
+    assert told[True] < 0.5 * told[False], told
 
 
 def test_padding_has_no_gradient() -> None:

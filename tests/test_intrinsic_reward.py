@@ -564,6 +564,28 @@ def test_transitions_that_do_not_fit_are_told(changed: dict[str, torch.Tensor], 
         make(1).train(**({"observation": observation, "action": action, "next_observation": after} | changed))
 
 
+@pytest.mark.parametrize(
+    ("balanced", "behaviour", "sentence"),
+    [
+        (True, None, "balance_actions is set, but no behaviour is given; give the probabilities"),
+        (False, torch.ones(5), "a behaviour is given, but nothing is done with it; set novelty.balance_actions"),
+        (True, torch.ones(4), r"behaviour has the shape \(4,\); give a tensor of shape \(5,\)"),
+        (True, torch.tensor([0.5, 0.5, 0.0, 0.5, 1.0]), "behaviour holds numbers from 0 to 1; give the probabilities"),
+        (True, torch.full((5,), torch.nan), "behaviour holds numbers from nan to nan; give the probabilities"),
+    ],
+)
+def test_probabilities_of_actions_that_do_not_fit_are_told(
+    balanced: bool, behaviour: torch.Tensor | None, sentence: str
+) -> None:
+    intrinsic = IntrinsicReward(SPEC, 1, config(balance_actions=balanced))
+    with pytest.raises(UserError, match=sentence):
+        intrinsic.train(*transitions(5), behaviour=behaviour)
+    valid = torch.tensor([True, True, False, True, True])
+    if balanced:  # padding may hold anything
+        given = torch.tensor([0.5, 0.5, 0.0, 0.5, 1.0])
+        assert not intrinsic.train(*transitions(5), valid, given).refused
+
+
 def test_what_no_reward_can_be_made_of_is_told() -> None:
     with pytest.raises(
         UserError, match=r"the config is of the type Config; .* a preset's is ngu\.preset\(name\)\.novelty"

@@ -530,22 +530,26 @@ def test_mistake_the_last_five_transitions_train_the_novelty_not_the_first() -> 
         assert difference(unchanged, novelty_after(time))
 
 
-def test_mistake_inverse_dynamics_gets_the_action_between_its_two_observations() -> None:
-    config = make_tiny_config()
+@pytest.mark.parametrize("balanced", [False, True])
+def test_mistake_inverse_dynamics_gets_the_action_between_its_two_observations(balanced: bool) -> None:
+    """And, where actions are balanced, the probability of that action."""
+    config = make_tiny_config(novelty__balance_actions=balanced)
     learner, batch = make_learner(config), make_batch(config, batch=3, lengths=[8, 4, 2])
     inverse = copy.deepcopy(learner.novelty.inverse)
     assert inverse is not None
-    losses, right = [], []
+    losses, right, weights = [], [], []
     for b, length in enumerate([8, 4, 2]):
         for t in range(max(0, length - 5), length):
             x, y = batch.inputs.observation[t, b], batch.inputs.observation[t + 1, b]
             logits = inverse(x.unsqueeze(0), y.unsqueeze(0))[0].squeeze(0)
             losses.append(-torch.log_softmax(logits, 0)[batch.action[t, b]].item())
             right.append(logits.argmax().item() == batch.action[t, b].item())
+            behaviour = batch.behaviour[t, b].item()
+            weights.append(min(behaviour, (1 - behaviour) / (len(logits) - 1)) / behaviour if balanced else 1.0)
     learner.update(batch, 0)
     metrics = learner.pop_statistics()
-    assert metrics["loss/inverse"] == pytest.approx(np.sum(losses), rel=1e-4)
-    assert metrics["inverse/accuracy"] == pytest.approx(np.mean(right))
+    assert metrics["loss/inverse"] == pytest.approx(np.dot(losses, weights), rel=1e-4)
+    assert metrics["inverse/accuracy"] == pytest.approx(np.average(right, weights=weights), rel=1e-4)
 
 
 def test_rnd_is_trained_on_the_last_next_observations() -> None:

@@ -239,6 +239,8 @@ class NoveltyConfig:
     """Weight of the L2 penalty on the inverse-dynamics networks."""
     train_frames: int = 5
     """How many of each sequence's last transitions train inverse dynamics and RND."""
+    balance_actions: bool = False
+    """Weigh transitions for inverse dynamics as if all actions were as likely: else f learns what the policy sees."""
 
     def __post_init__(self) -> None:
         _require_numbers("novelty", self)

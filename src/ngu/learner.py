@@ -43,6 +43,8 @@ class Frames:
 
     observation: Tensor
     action: Tensor
+    behaviour: Tensor
+    """mu(a_t|x_t)"""
     next_observation: Tensor
     valid: Tensor
 
@@ -248,7 +250,7 @@ class Learner:
         frames = self._last_frames(batch)
         with self._novelty_branch.fork():
             report = self.novelty_trainer.train(
-                frames.observation, frames.action, frames.next_observation, frames.valid
+                frames.observation, frames.action, frames.next_observation, frames.valid, frames.behaviour
             )
         self.network.observe(frames.next_observation, frames.valid)
         mixture = self._trained_mixture(batch.inputs.mixture)
@@ -308,6 +310,7 @@ class Learner:
         return Frames(
             observation=observation[index, column].flatten(0, 1),
             action=batch.action[index, column].flatten(),
+            behaviour=batch.behaviour[index, column].flatten(),
             next_observation=observation[index + 1, column].flatten(0, 1),
             valid=exists.flatten(),
         )

@@ -99,6 +99,28 @@ def check_actions(action: Tensor, valid: Tensor | None, num_actions: int) -> Non
         )
 
 
+def check_behaviour(given: Any, action: Tensor, valid: Tensor | None, wanted: bool, device: torch.device) -> None:
+    """Refuses what is no probability of the actions, its lack where it is used, and one that would be ignored."""
+    if given is None and not wanted:
+        return
+    if not wanted:
+        raise UserError(
+            "a behaviour is given, but nothing is done with it; set novelty.balance_actions, or leave it out."
+        )
+    if given is None:
+        raise UserError(
+            "novelty.balance_actions is set, but no behaviour is given; give the probabilities with which your policy "
+            "took the actions, or turn it off."
+        )
+    check_tensor("behaviour", given, tuple(action.shape), torch.float32, device)
+    used = given if valid is None else given[valid]
+    if device.type == "cpu" and len(used) and not bool(((used > 0) & (used <= 1)).all()):
+        raise UserError(
+            f"behaviour holds numbers from {used.min():g} to {used.max():g}; give the probabilities of the actions "
+            "that were taken, above 0 and at most 1."
+        )
+
+
 def check_state(given: Any, own: Mapping[str, Any]) -> None:
     """Refuses a saved state of another reward before anything of this one is changed."""
     theirs, mine = _shapes(given), _shapes(own)

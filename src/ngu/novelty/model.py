@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from ngu.config import LearnerConfig, NoveltyConfig, Precision
 from ngu.envs.protocol import EnvironmentSpec
-from ngu.novelty.embedding import InverseDynamics, dimensions_in_use, inverse_dynamics_loss
+from ngu.novelty.embedding import InverseDynamics, balanced_weight, dimensions_in_use, inverse_dynamics_loss
 from ngu.novelty.lifelong import RandomNetworkDistillation
 from ngu.optimiser import GuardedAdam
 from ngu.precision import autocast
@@ -46,6 +46,7 @@ class NoveltyTrainer:
         precision: Precision = "fp32",
     ) -> None:
         self.model = model
+        self.config = config
         self.precision: Precision = precision
         scaling = precision == "fp16" and any(parameter.is_cuda for parameter in model.parameters())
         self.inverse: GuardedAdam | None = None
@@ -70,7 +71,12 @@ class NoveltyTrainer:
         return (inverse if self.inverse is not None else []) + (["loss/rnd"] if self.rnd is not None else [])
 
     def train(
-        self, observation: Tensor, action: Tensor, next_observation: Tensor, valid: Tensor | None = None
+        self,
+        observation: Tensor,
+        action: Tensor,
+        next_observation: Tensor,
+        valid: Tensor | None = None,
+        behaviour: Tensor | None = None,
     ) -> NoveltyReport:
         """One step of both losses on B transitions.
 
@@ -79,6 +85,8 @@ class NoveltyTrainer:
             action: [B] int64 a_t
             next_observation: [B, *observation_shape] x_{t+1}
             valid: [B] bool; rows that are False (padding) do not count.
+            behaviour: [B] mu(a_t|x_t), the probabilities that the actions were taken with; where the config's
+                `balance_actions` is set.
         """
         if valid is None:
             valid = torch.ones(action.shape, dtype=torch.bool, device=action.device)
@@ -88,7 +96,10 @@ class NoveltyTrainer:
             self.model.inverse.embedding.observe(next_observation, valid)
             with autocast(action.device, self.precision):
                 logits, state = self.model.inverse(observation, next_observation)
-            loss, metrics = inverse_dynamics_loss(logits, action, valid)
+            weight = None
+            if self.config.balance_actions and behaviour is not None:
+                weight = balanced_weight(behaviour, logits.shape[-1])
+            loss, metrics = inverse_dynamics_loss(logits, action, valid, weight)
             step = self.inverse.step(loss)
             metrics["inverse/dimensions"] = dimensions_in_use(state, valid)
             values |= {"loss/inverse": loss.detach(), **metrics}

@@ -18,7 +18,7 @@ from ngu.errors import UserError
 from ngu.graphs import Branch
 from ngu.moments import RunningMoments
 from ngu.novelty.episodic import DistanceScale, EpisodicMemory, Kernel, episodic_reward
-from ngu.novelty.inputs import check_actions, check_parts, check_state, check_tensor, find_device
+from ngu.novelty.inputs import check_actions, check_behaviour, check_parts, check_state, check_tensor, find_device
 from ngu.novelty.lifelong import RandomNetworkDistillation, clipped_modulator, modulator
 from ngu.novelty.model import NoveltyModel, NoveltyReport, NoveltyTrainer
 from ngu.novelty.nearest import search_nearest
@@ -260,9 +260,18 @@ class IntrinsicReward:
         return episodic_reward(distance, mean_distance, self.kernel), state, comparable
 
     def train(
-        self, observation: Tensor, action: Tensor, next_observation: Tensor, valid: Tensor | None = None
+        self,
+        observation: Tensor,
+        action: Tensor,
+        next_observation: Tensor,
+        valid: Tensor | None = None,
+        behaviour: Tensor | None = None,
     ) -> NoveltyReport:
-        """Trains the model on B transitions (see `NoveltyTrainer.train`) and acts with the result."""
+        """Trains the model on B transitions (see `NoveltyTrainer.train`) and acts with the result.
+
+        `behaviour` [B] are the probabilities with which the actions were taken, given where the config's
+        `balance_actions` is set, and only there.
+        """
         batch = len(observation) if isinstance(observation, Tensor) else 0
         shape, device = self.spec.observation_shape, self._device
         check_tensor("observation", observation, (batch, *shape), self.spec.observation_dtype, device)
@@ -271,9 +280,10 @@ class IntrinsicReward:
         if valid is not None:
             check_tensor("valid", valid, (batch,), torch.bool, device)
         check_actions(action, valid, self.spec.num_actions)
+        check_behaviour(behaviour, action, valid, self.config.balance_actions, device)
         if self._trainer is None:
             self._trainer = NoveltyTrainer(self.model, self.config, self._optimiser, self.precision)
-        report = self._trainer.train(observation, action, next_observation, valid)
+        report = self._trainer.train(observation, action, next_observation, valid, behaviour)
         self.publish(self.model)
         return report
 
