@@ -260,7 +260,7 @@ def results_page() -> str:
         [
             "# Results",
             "",
-            "Everything that was run, as small CSV files that name their command, commit, seed and machine. This index",
+            "What was run, as small CSV files that name their command, commit, seed and machine. This index",
             "is written by `docs/generate.py`; `ngu report FILE ...` draws files. Runs of `ngu reproduce` are kept as",
             "`reproduce/SCALE/TASK/AGENT-seedK.csv`, from where the documentation's tables are made.",
             "",

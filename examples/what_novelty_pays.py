@@ -43,8 +43,10 @@ _AGES = (1, 100, 200, 400)
 """Columns: from this step of an episode on."""
 _AWAY = 10
 """Steps that a player must have been away for."""
+_LIVES = slice(6, 8)
+"""Lines of the picture."""
 _JUMP = (30, 40)
-"""Nobody moves farther in a step: the player is in its next life, or in the next room."""
+"""Nobody moves farther in a step inside a room: the player is in its next life."""
 
 
 @dataclass(frozen=True)
@@ -62,6 +64,8 @@ class Settings:
     cluster_distances: tuple[float, ...] = (0.008, 0.2, 0.5)
     """Of novelty by f; by the place it is the paper's, 0.008."""
     seed: int = 7
+    hide_lives: bool = False
+    """f sees pictures in which the number of lives is blackened: what it makes of that number is gone then."""
 
 
 @dataclass(frozen=True)
@@ -125,7 +129,10 @@ def play(player: Player, f: Embedding, settings: Settings, at_random: bool) -> G
         if played:
             step = actor.step()
         exact = torch.stack([step.info[name] for name in ("player_x", "player_y", room)], 1)
-        columns.append((f(step.observation), exact.clone(), step.first.clone()))
+        picture = step.observation.clone()
+        if settings.hide_lives:
+            picture[:, :, _LIVES] = 0
+        columns.append((f(picture), exact.clone(), step.first.clone()))
     env.close()
     return Games(*(torch.stack(column) for column in zip(*columns, strict=True)))
 
@@ -135,16 +142,16 @@ def visits(games: Games) -> Visits:
     this_life = torch.zeros_like(games.first)
     for e in range(games.first.shape[1]):
         seen: dict[tuple[int, ...], tuple[int, int, int]] = {}
-        before, life, began = (0, 0), 0, 0
+        before, life, began = (0, 0, 0), 0, 0
         for t, (x, y, room) in enumerate(games.exact[:, e].int().tolist()):
             if games.first[t, e]:
                 seen, began = {}, t
-            elif abs(x - before[0]) > _JUMP[0] or abs(y - before[1]) > _JUMP[1]:
+            elif room == before[2] and (abs(x - before[0]) > _JUMP[0] or abs(y - before[1]) > _JUMP[1]):
                 life += 1
             place = (x // _PLACE, y // _PLACE, room)
             times, when, which = seen.get(place, (0, t, life))
             count[t, e], away[t, e], age[t, e], this_life[t, e] = times, t - when, t - began, which == life
-            seen[place], before = (times + 1, t, life), (x, y)
+            seen[place], before = (times + 1, t, life), (x, y, room)
     return Visits(count, away, this_life, age)
 
 

@@ -107,6 +107,15 @@ class Stepping(Trivial):
     def show_infinity(self, _: Any, *rest: Any) -> Any:
         return np.array([0.0, 1.0, -np.inf, np.nan]), *rest
 
+    def show_too_much(self, _: Any, *rest: Any) -> Any:
+        return np.array([0.0, 1.0, 1e300, 0.0]), *rest
+
+    def show_none(self, _: Any, *rest: Any) -> Any:
+        return np.array([None, 1, 2, 3]), *rest
+
+    def show_complex(self, _: Any, *rest: Any) -> Any:
+        return np.array([1j, 1, 2, 3]), *rest
+
 
 class OldReset(Trivial):
     """Returns what Gym's environments did before there was an info."""

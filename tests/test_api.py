@@ -125,6 +125,7 @@ RIGHT = [0.0, 1.0, 0.0, 1.0]
         ({"reward": None}, "the reward is of the type NoneType; give an array or tensor of numbers"),
         ({"reward": "much"}, "the reward is of the type str"),
         ({"reward": np.nan}, "the reward holds nan"),
+        ({"reward": -1e39}, "the reward is above 3.40282e+38 in size, the largest that float32 knows"),
         ({"reward": [1.0, 2.0]}, r"the reward has shape \(2,\); give one number\.$"),
         ({"observation": [RIGHT] * 3, "reward": [1.0, 2.0]}, "give one number, or 3, one for each observation"),
         ({"epsilon": 5}, "epsilon is 5; give the share of random actions, from 0 to 1"),

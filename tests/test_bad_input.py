@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 import torch
+from conftest import make_tiny_config
 from hypothesis import given
 from hypothesis import strategies as st
 from tiny_runs import checkpoint_steps, contents, ngu, options, train_command
@@ -28,6 +29,7 @@ from ngu.commands.train import GROUPS, read_config
 from ngu.config import Config
 from ngu.errors import UserError
 from ngu.run_folder import RunFolder
+from ngu.training import Training
 
 Refuse = Callable[..., str]
 
@@ -520,8 +522,24 @@ def test_a_run_whose_checkpoints_would_find_no_room(refuse: Refuse, monkeypatch:
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
     command = train_command(Path("runs"), "full")
     sentence = refuse(*command)
-    assert re.fullmatch(r"a checkpoint with its replay needs \S+ [MG]B, and 0.00 MB are free in \S+; .*", sentence)
-    assert sentence.endswith("choose another run.folder or set run.checkpoint_replay to false.")
+    assert re.fullmatch(r"3 checkpoints with their replay need \S+ [MG]B, and 0.00 MB are free in \S+; .*", sentence)
+    assert sentence.endswith("set run.keep_checkpoints to less or run.checkpoint_replay to false.")
+
+
+def test_room_is_looked_for_where_the_run_will_be(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    asked: list[Path] = []
+    usage = shutil.disk_usage(".")
+    monkeypatch.setattr(shutil, "disk_usage", lambda place: (asked.append(place), usage)[1])
+    training = Training.start(make_tiny_config(run__folder="~", run__name="here", run__checkpoint_replay=True))
+    training.close()
+    assert asked == [tmp_path]
+    assert (tmp_path / "here").is_dir()
+
+
+def test_a_run_folder_with_a_name_too_long(refuse: Refuse, tmp_path: Path) -> None:
+    sentence = refuse(*train_command(tmp_path / ("x" * 300), "run"))
+    assert re.fullmatch(r"cannot make a run folder in \S+: File name too long; choose another place with .*", sentence)
 
 
 def test_a_file_in_the_place_of_tensorboards_folder(run: Path) -> None:

@@ -308,6 +308,16 @@ def test_a_bad_file_is_refused_in_one_sentence(name: str, tmp_path: Path) -> Non
         read_config_file(path, Config())
 
 
+def test_a_choice_that_does_not_exist_is_refused_in_groups_made_by_hand() -> None:
+    """Spelt wrongly, learned states would silently have been random ones."""
+    for wrong, sentence in (
+        ({"novelty": {"controllable_states": "Learned"}}, "is 'Learned'; choose one of learned, random, hand-crafted"),
+        ({"learner": {"value_transform": "none"}}, "learner.value_transform is 'none'; choose one of"),
+    ):
+        with pytest.raises(UserError, match=sentence):
+            Config(**{group: type(getattr(Config(), group))(**values) for group, values in wrong.items()})  # type: ignore[arg-type]
+
+
 def test_a_missing_file_and_a_folder_are_refused_in_one_sentence(tmp_path: Path) -> None:
     for path, told in ((tmp_path / "nothing.toml", "cannot read"), (tmp_path, "holds no config.json")):
         with pytest.raises(UserError, match=told):

@@ -236,6 +236,8 @@ def test_a_claim_can_rest_on_the_last_stretch_of_a_run(tmp_path: Path) -> None:
     run = Results(tmp_path, "atari", "ngu", 0, {}, rows)
     told = {over: Evidence("*", "env/score", "score", over=over).value(run) for over in (0, 250, 101, 100, 1000)}
     assert told == {0: 3.0, 250: 2.5, 101: 3.0, 100: None, 1000: pytest.approx(13 / 3)}
+    rows[2]["env/episodes"], rows[3]["env/episodes"] = 3, 1
+    assert Evidence("*", "env/score", "score", over=250).value(run) == 2.25, "of four episodes"
 
 
 # ---------------------------------------------------------------------------------------------------------- statistics

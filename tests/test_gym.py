@@ -205,6 +205,8 @@ def test_names_that_would_be_overlooked(attribute: str, names: Any) -> None:
         ("", "cannot be a metric's name"),
         (" ", "cannot be"),
         ("a\nb", "cannot be"),
+        ("return/exploit", "cannot be"),
+        ("score@5", "cannot be"),
     ],
 )
 def test_measurements_that_no_metric_can_be_called(name: str, why: str) -> None:
@@ -214,6 +216,13 @@ def test_measurements_that_no_metric_can_be_called(name: str, why: str) -> None:
         read_interface(env)
     assert str(caught.value).startswith(f"the environment's measurements name {name!r}, which {why}")
     assert str(caught.value).endswith("; choose another name.")
+
+
+def test_a_measurement_is_named_once() -> None:
+    env = Trivial()
+    env.measurements = ("doors", "keys", "doors")  # type: ignore[attr-defined]
+    with pytest.raises(UserError, match="the environment's measurements name 'doors' twice; name it once"):
+        read_interface(env)
 
 
 def test_a_controllable_state_is_made_of_measurements() -> None:

@@ -265,6 +265,8 @@ def test_settings_that_are_lists_have_commas_and_may_have_no_entry(capsys: pytes
         (["fig_disco_maze", "--settings", "learner.foo=4"], "ngu: the setting learner.foo does not exist; known:"),
         (["fig_disco_maze", "--settings", "learner.replay_ratio=1,2"], "learner.replay_ratio is '1,2'; give a number."),
         (["fig_disco_maze", "--settings", "run.seed=4"], "--settings cannot set run.seed, which every run gets from"),
+        (["fig_disco_maze", "--settings", "run.device=cpu"], "; use --device."),
+        (["fig_disco_maze", "--settings", "run.runner=ray"], "; use --runner."),
         (["fig_disco_maze", "--settings", "run.seed=4"], "; use --seeds."),
         (["fig_disco_maze", "--settings", "run.steps=40"], "; use --budget."),
         (["fig_disco_maze", "--settings", "run.folder=/tmp/x"], "; use --folder."),

@@ -244,6 +244,9 @@ RIGHT_STEP = "let step return observation, reward, terminated, truncated and inf
         ("pay_nan", "its reward is nan"),
         ("pay_too_much", r"its reward is 1e\+39"),
         ("show_infinity", "its observation holds -inf"),
+        ("show_too_much", r"its observation holds 1e\+300"),
+        ("show_none", "its observation is object and not of numbers"),
+        ("show_complex", "its observation is complex128 and not of numbers"),
     ],
 )
 def test_an_environment_that_cannot_be_stepped_is_told_at_once(what: str, reason: str) -> None:

@@ -249,14 +249,23 @@ def _meta_checksum(meta: Mapping[str, Any]) -> str:
     return f"{zlib.crc32(json.dumps(meta, sort_keys=True).encode()):08x}"
 
 
-def check_room(folder: Path, replay: Mapping[str, Any]) -> None:
-    """Refuses a run whose checkpoints would find no room for their largest part, before it has trained for hours."""
-    existing = next(place for place in (folder, *folder.absolute().parents) if place.exists())
-    needed, disk = _bytes(replay.values()), shutil.disk_usage(existing)
+def check_room(folder: Path, replay: Mapping[str, Any], kept: int) -> None:
+    """Refuses a run whose checkpoints would find no room for their largest part, before it has trained for hours.
+
+    `kept` checkpoints stay there, and the next one is written before the oldest of them goes. A folder that cannot be
+    looked at is left to whoever makes it.
+    """
+    try:
+        existing = next(place for place in (folder, *folder.absolute().parents) if place.exists())
+        disk = shutil.disk_usage(existing)
+    except OSError:
+        return
+    needed = (kept + 1) * _bytes(replay.values())
     if needed > disk.free and disk.total > 0:  # nothing in all where there is no disk, such as in /proc
         raise UserError(
-            f"a checkpoint with its replay needs {_size(needed)}, and {_size(disk.free)} are free in {existing}; "
-            "make room, choose another run.folder or set run.checkpoint_replay to false."
+            f"{kept + 1} checkpoints with their replay need {_size(needed)}, and {_size(disk.free)} are free in "
+            f"{existing}; make room, choose another run.folder, set run.keep_checkpoints to less or "
+            "run.checkpoint_replay to false."
         )
 
 

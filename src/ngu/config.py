@@ -13,7 +13,7 @@ import math
 from dataclasses import dataclass, field, fields
 from itertools import pairwise
 from numbers import Integral, Real
-from typing import Any, Literal, NewType
+from typing import Any, Literal, NewType, get_args, get_origin, get_type_hints
 
 from ngu.errors import UserError
 
@@ -28,8 +28,12 @@ def _require(condition: bool, sentence: str) -> None:
         raise UserError(sentence)
 
 
-def _require_numbers(group: str, settings: Any) -> None:
-    """Refuses texts and other things for numbers, in groups that users make by hand; files are read with more care."""
+def _require_kinds(group: str, settings: Any) -> None:
+    """Refuses wrong choices and types in groups that users make by hand; files are read with more care."""
+    for name, kind in get_type_hints(type(settings)).items():
+        if get_origin(kind) is Literal and getattr(settings, name) not in get_args(kind):
+            choices = ", ".join(map(str, get_args(kind)))
+            raise UserError(f"{group}.{name} is {getattr(settings, name)!r}; choose one of {choices}.")
     for entry in fields(settings):
         value, default = getattr(settings, entry.name), entry.default
         kind = Integral if isinstance(default, int) else Real
@@ -243,7 +247,7 @@ class NoveltyConfig:
     """Weigh transitions for inverse dynamics as if all actions were as likely: else f learns what the policy sees."""
 
     def __post_init__(self) -> None:
-        _require_numbers("novelty", self)
+        _require_kinds("novelty", self)
         for name in (
             "embedding_size", "embedding_hidden", "embedding_snapshots", "memory_capacity", "neighbours", "rnd_size",
             "train_frames", "memory_episodes",
@@ -418,7 +422,7 @@ class LearnerConfig:
     """The run stops, with a checkpoint, after this many updates in a row with a non-finite loss or gradient."""
 
     def __post_init__(self) -> None:
-        _require_numbers("learner", self)
+        _require_kinds("learner", self)
         for name in ("batch_size", "target_period", "max_skipped_updates"):
             _require(getattr(self, name) >= 1, f"learner.{name} is {getattr(self, name)}; set it to 1 or more.")
         for name in ("replay_ratio", "learning_rate", "adam_epsilon", "clip_norm", "value_transform_epsilon"):

@@ -127,7 +127,8 @@ def coerce(value: Any, kind: Any, name: str) -> Any:
     if origin is tuple:
         if isinstance(value, list | tuple | range):
             return tuple(coerce(entry, typing.get_args(kind)[0], name) for entry in value)
-        raise UserError(f"{name} is {value!r}; give a list of whole numbers.")
+        each = {int: "whole numbers", float: "numbers"}.get(typing.get_args(kind)[0], "texts")
+        raise UserError(f"{name} is {value!r}; give a list of {each}.")
     if kind is bool and isinstance(value, bool):
         return value
     if kind is int and not isinstance(value, bool):

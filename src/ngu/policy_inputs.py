@@ -76,6 +76,9 @@ def as_rewards(given: Any, batch: int) -> Tensor:
     if array.shape not in ((), (1,), (batch,)):
         wanted = "one number" if batch == 1 else f"one number, or {batch}, one for each observation"
         raise UserError(f"the reward has shape {array.shape}; give {wanted}.")
+    largest = np.finfo(np.float32).max
+    if np.abs(array.astype(np.float64)).max() > largest:
+        raise UserError(f"the reward is above {largest:g} in size, the largest that float32 knows; scale it.")
     return torch.from_numpy(array.astype(np.float32)).expand(batch)
 
 

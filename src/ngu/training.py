@@ -80,7 +80,8 @@ class Training:
         if isinstance(training.runner, LocalRunner):
             training.evaluator = Evaluator(config, training.runner.learner, training.device)
         if config.run.checkpoint_replay:
-            check_room(Path(config.run.folder), training.runner.replay.state_dict())
+            parent, kept = Path(config.run.folder).expanduser(), config.run.keep_checkpoints
+            check_room(parent, training.runner.replay.state_dict(), kept)
         training.folder = RunFolder.create(config, machine=machine_name(training.device), **origin)
         return training
 

@@ -27,7 +27,10 @@ _PROG = "ngu reproduce"
 _INTERRUPTED = 130
 _FEW_HOURS = 0.01
 _USUAL_SCALE = "paper"
-_HAVE_OPTIONS = {"run.seed": "--seeds", "run.steps": "--budget", "run.folder": "--folder", "run.name": "--folder"}
+_HAVE_OPTIONS = {
+    "run.seed": "--seeds", "run.steps": "--budget", "run.folder": "--folder", "run.name": "--folder",
+    "run.device": "--device", "run.runner": "--runner",
+}  # fmt: skip
 """Settings that the plan gives to each run, and the option that it follows."""
 
 

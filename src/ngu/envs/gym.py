@@ -36,6 +36,8 @@ SCORE = "score"
 
 _TAKEN = ("return", "length", "episode_length", "episodes", "restarts", "human_normalised")
 """What metrics of an episode and of all environments are called, whatever these measure."""
+_PARTS = {"/", "@"}
+"""What the names of metrics are put together with, as in `score/exploit`."""
 
 
 @dataclass(frozen=True)
@@ -82,8 +84,13 @@ class Interface:
             raise WrongAnswerError(f"its observation has shape {array.shape}, but its space says {self.space_shape}")
         if self.observation_dtype == "uint8" and array.dtype != np.uint8:
             raise WrongAnswerError(f"its observation is {array.dtype}, but its space says uint8")
-        if array.dtype.kind == "f" and not (finite := np.isfinite(array)).all():
-            raise WrongAnswerError(f"its observation holds {array[~finite][0]}")
+        if array.dtype.kind not in "biuf":
+            raise WrongAnswerError(f"its observation is {array.dtype} and not of numbers")
+        if array.dtype.kind == "f":
+            with np.errstate(over="ignore"):  # what is above float32 becomes infinite, and is told
+                finite = np.isfinite(array.astype(np.float32, copy=False))
+            if not finite.all():
+                raise WrongAnswerError(f"its observation holds {array[~finite][0]}")
         if self.channels_last:
             array = array.transpose(2, 0, 1)
         return array.reshape(self.observation_shape)
@@ -228,9 +235,12 @@ def _read_measurements(env: Env) -> tuple[str, ...]:
     """The names that become metrics, so they must be fit for that."""
     names = _read_names(env, "measurements")
     for name in names:
-        if name in _TAKEN or not name.strip() or not name.isprintable():
+        if name in _TAKEN or not name.strip() or not name.isprintable() or set(name) & _PARTS:
             why = "is what a metric of ngu itself is called" if name in _TAKEN else "cannot be a metric's name"
             raise UserError(f"the environment's measurements name {name!r}, which {why}; choose another name.")
+    if len(set(names)) < len(names):
+        twice = next(name for name in names if names.count(name) > 1)
+        raise UserError(f"the environment's measurements name {twice!r} twice; name it once.")
     return names
 
 

@@ -55,7 +55,7 @@ class Collected:
         if not len(values):
             return None
         low, high = bootstrap_interval([values], mean_over_tasks)
-        return Estimate(float(values.mean()), low, high, len(values), self.frames([column], [task]))
+        return Estimate(float(values.mean()), low, high, len(values), self._frames(column, [task], metrics))
 
     def normalised(
         self, column: Column, tasks: Sequence[Task], statistic: Callable[[Floats], Floats]
@@ -69,12 +69,15 @@ class Collected:
             return None
         low, high = bootstrap_interval(strata, statistic)
         value = float(statistic(np.array([[values.mean() for values in strata]]))[0])
-        return Estimate(value, low, high, min(map(len, strata)), self.frames([column], games))
+        return Estimate(value, low, high, min(map(len, strata)), self._frames(column, games))
 
-    def frames(self, columns: Sequence[Column], tasks: Sequence[Task]) -> float:
-        """Frames of the shortest of the runs."""
+    def _frames(self, column: Column, tasks: Sequence[Task], metrics: tuple[str, ...] = ()) -> float:
+        """Frames before the last value of the run that had the fewest; it may have gone on without another value."""
         counts = [
-            run.steps * frames_per_step(task) for column in columns for task in tasks for run in self.of(column, task)
+            steps * frames_per_step(task)
+            for task in tasks
+            for run in self.of(column, task)
+            if (steps := run.last_step(measured(run, metrics or column.metrics)))
         ]
         return min(counts, default=0.0)
 

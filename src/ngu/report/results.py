@@ -122,6 +122,10 @@ class Results:
         """The newest value of a metric."""
         return next((row[name] for row in reversed(self.rows) if name in row), None)
 
+    def last_step(self, name: str) -> int:
+        """Agent steps at that value; 0 if there is none."""
+        return next((int(row["step"]) for row in reversed(self.rows) if name in row), 0)
+
     def names(self) -> set[str]:
         """Every metric that was measured."""
         return {name for row in self.rows for name in row} - {"step", "time"}
