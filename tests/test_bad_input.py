@@ -480,6 +480,7 @@ def test_a_run_folder_that_is_taken(run: Path, refuse: Refuse) -> None:
         (["--steps", "300"], "the run has 600 steps already and --steps counts all of them; give more than that"),
         (["--run.log-period", "0"], "run.log_period is 0; set it to 1 or more."),
         (["--env.maze-size", "9"], "--env.maze-size is chosen when a run starts and cannot change; start another with"),
+        (["--env.maze-sise", "9"], "the setting env.maze-sise does not exist; the nearest are maze-size"),
         (["--env.maze-size=9"], "--env.maze-size is chosen when a run starts and cannot change; start another with"),
         (["--evaluation.seed", "9"], "the option --evaluation.seed does not exist; "),
     ],

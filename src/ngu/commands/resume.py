@@ -11,9 +11,9 @@ import tyro
 
 from ngu.commands.arguments import parse, take_apart
 from ngu.commands.train import GROUPS
-from ngu.config import RunConfig
+from ngu.config import Config, RunConfig
 from ngu.config_reading import to_dict, with_overrides
-from ngu.errors import UserError
+from ngu.errors import UserError, unknown_name
 from ngu.metrics import last_evaluation
 from ngu.run_folder import RunFolder
 
@@ -79,7 +79,11 @@ def _read(argv: list[str]) -> tuple[Path, dict[str, Any]]:
     """The run's folder and the settings that change."""
     for token in argv:
         option = token.partition("=")[0]
-        if option.startswith(tuple(f"--{group}." for group in GROUPS if group not in ("run", "evaluation"))):
+        group, _, name = option.removeprefix("--").partition(".")
+        if option.startswith("--") and name and group in GROUPS and group not in ("run", "evaluation"):
+            known = [field.name.replace("_", "-") for field in dataclasses.fields(getattr(Config(), group))]
+            if name.removeprefix("no-") not in known:
+                raise UserError(unknown_name(f"the setting {group}.{name}", name, known))
             raise UserError(f"{option} is chosen when a run starts and cannot change; start another with `ngu train`.")
     line = take_apart(_PROG, Resume, argv)
     fixed = {name: line.options.pop(f"run.{name}") for name in _FIXED if f"run.{name}" in line.options}

@@ -84,7 +84,8 @@ def find_device(given: Any) -> torch.device:
 
 
 def _is_positive(value: Any) -> bool:
-    return isinstance(value, Integral) and int(value) >= 1  # NumPy's whole numbers are some, too
+    # NumPy's whole numbers are some, too; True is none.
+    return not isinstance(value, bool) and isinstance(value, Integral) and int(value) >= 1
 
 
 def check_actions(action: Tensor, valid: Tensor | None, num_actions: int) -> None:

@@ -272,7 +272,7 @@ class IntrinsicReward:
         `behaviour` [B] are the probabilities with which the actions were taken, given where the config's
         `balance_actions` is set, and only there.
         """
-        batch = len(observation) if isinstance(observation, Tensor) else 0
+        batch = len(observation) if isinstance(observation, Tensor) and observation.dim() else 0
         shape, device = self.spec.observation_shape, self._device
         check_tensor("observation", observation, (batch, *shape), self.spec.observation_dtype, device)
         check_tensor("action", action, (batch,), torch.int64, device)
