@@ -104,6 +104,15 @@ class Stepping(Trivial):
     def pay_too_much(self, observation: Any, _: float, *rest: Any) -> Any:
         return observation, 1e39, *rest
 
+    def pay_without_end(self, observation: Any, _: float, *rest: Any) -> Any:
+        return observation, 10**400, *rest
+
+    def end_with_a_text(self, observation: Any, reward: float, *rest: Any) -> Any:
+        return observation, reward, "no", *rest[1:]
+
+    def end_with_an_array(self, observation: Any, reward: float, terminated: bool, *rest: Any) -> Any:
+        return observation, reward, terminated, np.zeros(2), *rest[1:]
+
     def show_infinity(self, _: Any, *rest: Any) -> Any:
         return np.array([0.0, 1.0, -np.inf, np.nan]), *rest
 

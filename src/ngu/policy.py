@@ -77,7 +77,7 @@ class Policy:
         return state.previous_action
 
     def check_state(self, state: Any, batch: int) -> None:
-        """Refuses a state that this policy could not have returned for so many observations."""
+        """Refuses a state that does not fit this policy and so many observations."""
         if not isinstance(state, PolicyState):
             raise UserError(
                 f"the state is of the type {type(state).__name__}; give what the last call of predict returned beside "

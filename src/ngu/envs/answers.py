@@ -38,7 +38,8 @@ def reset_once(env: Env, seed: int | None) -> tuple[Any, Mapping[str, Any]]:
 def step_once(env: Env, action: int) -> tuple[Any, float, bool, bool, Mapping[str, Any]]:
     """Observation, reward, terminated, truncated and info of one step."""
     observation, reward, terminated, truncated, info = _parts(env.step(action), "step")
-    return observation, as_number("reward", reward), bool(terminated), bool(truncated), info
+    ends = _as_end("terminated", terminated), _as_end("truncated", truncated)
+    return observation, as_number("reward", reward), *ends, info
 
 
 def _parts(answer: Any, call: str) -> tuple[Any, ...]:
@@ -65,9 +66,21 @@ def as_number(what: str, given: Any) -> float:
     try:
         if not isinstance(given, str | bytes):
             return float(given)
+    except OverflowError:
+        raise WrongAnswerError(f"its {what} is too large for a float; scale it") from None
     except (TypeError, ValueError):
         pass
     raise WrongAnswerError(f"its {what} is of the type {type(given).__name__}; give one number")
+
+
+def _as_end(what: str, given: Any) -> bool:
+    """Whether the environment says that the episode is over; a text would always be true, None never."""
+    try:
+        if not isinstance(given, str | bytes | None):
+            return bool(given)
+    except (TypeError, ValueError):
+        pass
+    raise WrongAnswerError(f"its {what} is of the type {type(given).__name__}; give True or False")
 
 
 def describe(error: BaseException, call: str = "") -> str:
