@@ -26,11 +26,12 @@ from ngu.experiments.figures import draw
 from ngu.experiments.listing import entries, frames_in_words, in_lines
 from ngu.experiments.plan import Plan, cost, paper_cost, smoke_part
 from ngu.experiments.running import command_of
-from ngu.experiments.scales import SCALES, scale
+from ngu.experiments.scales import RATES, SCALES, scale
 from ngu.experiments.statistics import bootstrap_bands, bootstrap_interval, mean_over_tasks, median_over_tasks
 from ngu.experiments.tables import markdown, places
 from ngu.experiments.writing import write
 from ngu.metrics import explain
+from ngu.presets import PRESETS
 from ngu.report.results import Results
 from ngu.report.style import LIGHT
 
@@ -164,13 +165,22 @@ def test_the_papers_budget_is_reckoned_by_hand() -> None:
 
 
 def test_gpu_hours_are_not_reckoned_for_runs_on_a_cpu() -> None:
-    """The rates are those of an H200 with other presets."""
-    for name in ("fig_disco_maze", "pong_family"):
+    """Each preset has a rate of its own, and those for a CPU tell hours of a core."""
+    for name, laptop in (("fig_disco_maze", "0.95 core"), ("pong_family", "not measured"), ("minigrid", "1.0 core")):
         hours = {size: cost(plan_of(name, size).cells()).gpu_hours for size in SCALES}
-        assert [size for size in hours if hours[size] is None] == ["laptop", "smoke"]
-        ((*_, papers, _, ours),) = entries([plan_of(name, "laptop")])
-        assert papers != "not measured"
-        assert ours == "not measured"
+        assert [size for size in hours if hours[size] is None][-2:] == ["laptop", "smoke"]
+        told = {size: entries([plan_of(name, size)])[0] for size in ("laptop", "smoke")}
+        assert told["laptop"][-3].endswith(" core" if name == "minigrid" else " GPU"), "the paper's"
+        assert told["laptop"][-1] == laptop
+        assert told["smoke"][-1] == "not measured"
+
+
+def test_hours_are_those_of_the_preset_that_is_trained() -> None:
+    (node, papers) = (cost(plan_of("ngu_evals_graph", size, budget=1_000_000).cells()) for size in ("node", "paper"))
+    assert (node.machine, papers.machine) == ("GPU", "GPU")
+    assert node.hours == pytest.approx(12e6 / 13_200 / 3600)
+    assert papers.hours == pytest.approx(12e6 / 16_540 / 3600)
+    assert set(RATES) <= set(PRESETS)
 
 
 def test_the_list_has_the_grid_that_it_tells_the_cost_of() -> None:

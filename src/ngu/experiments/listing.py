@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Sequence
+from dataclasses import replace
 
 from ngu.experiments.plan import Cost, Plan, cost, paper_cost
 from ngu.experiments.scales import RATES
@@ -17,9 +18,9 @@ HEAD = (
     "what",
     "tasks x agents x seeds",
     "paper: frames",
-    "paper: GPU-hours",
+    "paper: hours",
     "here: frames",
-    "here: GPU-hours",
+    "here: hours",
 )
 
 
@@ -47,6 +48,8 @@ def in_lines(plans: Sequence[Plan], width: int) -> str:
 
 def _entry(plan: Plan) -> list[str]:
     experiment, here = plan.experiment, cost(plan.cells())
+    if plan.scale.smoke:
+        here = replace(here, hours=None)  # the rates are those of presets with their own networks
     return [
         experiment.name,
         f"{experiment.place}: {experiment.title}",
@@ -59,7 +62,7 @@ def _entry(plan: Plan) -> list[str]:
 def _words(spent: Cost) -> tuple[str, str]:
     if not spent.cells:
         return "none", "none"
-    hours = "not measured" if spent.gpu_hours is None else hours_in_words(spent.gpu_hours)
+    hours = "not measured" if spent.hours is None else f"{hours_in_words(spent.hours)} {spent.machine}"
     return frames_in_words(spent.frames), hours
 
 
@@ -76,13 +79,13 @@ def hours_in_words(hours: float) -> str:
 
 
 def sources() -> str:
-    """Where the GPU-hours come from."""
+    """Where the hours come from."""
     rates = "; ".join(
-        f"{world}: {rate.steps_per_second:,.0f} agent steps/s ({rate.source})" for world, rate in RATES.items()
+        f"{name}: {rate.steps_per_second:,.0f} agent steps/s ({rate.source})" for name, rate in RATES.items()
     )
     return (
-        f"GPU-hours are reckoned for one H200 from measured rates, without evaluations: {rates}; "
-        "those of presets for a CPU are not measured. "
+        "Hours are reckoned from measured rates, without evaluations, of one H200 with 16 cores (GPU) or of one core "
+        f"of a CPU (core): {rates}. "
         "An agent step of Atari is 4 frames. Where the paper does not say its frames, the preset's steps are taken. "
         "Experiments share runs: what one has trained, another takes over."
     )

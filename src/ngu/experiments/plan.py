@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from ngu.config import Config
 from ngu.envs.atari_game import FRAME_SKIP
@@ -150,8 +150,15 @@ class Cost:
     cells: int
     frames: float
     """Of all runs; a step of a world without frames counts as one."""
-    gpu_hours: float | None
-    """On one H200; None where no rate was measured, as of presets for a CPU."""
+    hours: float | None
+    """Of one machine; None where no rate was measured."""
+    machine: Literal["GPU", "core"] = "GPU"
+    """One H200, or one core of a CPU."""
+
+    @property
+    def gpu_hours(self) -> float | None:
+        """None where none are needed."""
+        return self.hours if self.machine == "GPU" else None
 
 
 def frames_per_step(task: Task) -> int:
@@ -184,6 +191,10 @@ def paper_cost(experiment: Experiment) -> Cost:
 def _cost(runs: Sequence[tuple[Task, str, int]]) -> Cost:
     """Of runs by task, preset and steps."""
     frames = sum(steps * frames_per_step(task) for task, _, steps in runs)
-    known = all(task.world in RATES and not for_a_cpu(name) for task, name, _ in runs)
-    seconds = sum(steps / RATES[task.world].steps_per_second for task, _, steps in runs) if known else None
-    return Cost(len(runs), frames, None if seconds is None else seconds / 3600)
+    rates = [RATES.get(name) for _, name, _ in runs]
+    known = [rate for rate in rates if rate is not None]
+    machines = {rate.machine for rate in known}
+    if len(known) < len(runs) or len(machines) > 1:
+        return Cost(len(runs), frames, None)
+    seconds = sum(steps / rate.steps_per_second for rate, (_, _, steps) in zip(known, runs, strict=True))
+    return Cost(len(runs), frames, seconds / 3600, *machines)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from ngu.errors import UserError, unknown_name
 from ngu.experiments.definition import WorldKind
@@ -109,14 +109,20 @@ def scale(name: str) -> Scale:
 
 @dataclass(frozen=True)
 class Rate:
-    """How fast a whole agent was on one H200."""
+    """How fast the whole agent of a preset was, without evaluations."""
 
     steps_per_second: float
+    machine: Literal["GPU", "core"]
+    """One H200 with 16 cores, or one core of a CPU."""
     source: str
 
 
-RATES: Mapping[WorldKind, Rate] = {
-    "atari": Rate(16_540, "docs/benchmarks.md: `ngu bench atari` on an H200 with 16 cores, 1.5 trained steps per step"),
-    "disco-maze": Rate(208_000, "docs/results.md: 40 million steps of `disco-maze` in 192 s on an H200, alone"),
+RATES: Mapping[str, Rate] = {
+    "atari": Rate(16_540, "GPU", "docs/benchmarks.md: `ngu bench atari`, 1.5 trained steps per step"),
+    "atari-node": Rate(13_200, "GPU", "docs/montezuma.md: a run of N = 32, 16 trained steps per step"),
+    "disco-maze": Rate(208_000, "GPU", "docs/results.md: 40 million steps in 192 s, alone"),
+    "disco-maze-small": Rate(5_276, "core", "docs/benchmarks.md: `ngu bench`"),
+    "random-coin": Rate(9_646, "core", "docs/benchmarks.md: 25 s of `ngu train`"),
+    "minigrid": Rate(1_492, "core", "docs/benchmarks.md: 25 s of `ngu train`"),
 }
-"""What GPU-hours are reckoned with; the evaluations of Atari come on top."""
+"""By preset: what hours are reckoned with."""
