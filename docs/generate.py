@@ -261,6 +261,40 @@ def _at_the_end(run: Results) -> str:
     return ", ".join(told)
 
 
+_REMEDIES = {
+    "hand-crafted": "hand-crafted states, N = 1",
+    "r2d2-rnd": "R2D2+RND",
+    "r2d2-advantage-learning": "R2D2, advantage learning, κ = 0.01",
+    "r2d2": "R2D2, neither",
+    "ngu": "NGU, N = 32, ξ = 0.2",
+    "n1": "NGU, N = 1, ξ = 0.2",
+    "n1-no-rnd": "the same without RND",
+    "n1-20-frames-xi-0.4": "N = 1, ξ = 0.4, f trained on 20 transitions of a sequence instead of 5, at twice the rate",
+    "n1-20-frames-xi-1": "the same with ξ = 1",
+    "n1-20-frames-size-8": "the same with states of 8 numbers, ξ = 0.2",
+}
+"""Files of Montezuma's Revenge on the node with the remedies, and what their agents are."""
+
+
+def remedies_table() -> str:
+    """Mean scores of training episodes for each million agent steps, and rooms of the last half million."""
+    million, stretches = 1_000_000, 4
+    spans = [f"{n or ''}{'M' if n else '0'} to {n + 1}M" for n in range(stretches)]
+    head = ["agent", *spans, "games", "steps", "rooms at the end"]
+    rows = [f"| {' | '.join(head)} |", f"| --- |{' ---: |' * (len(head) - 1)}"]
+    for name, agent in _REMEDIES.items():
+        run = read_results(RESULTS / f"atari/montezuma_revenge/remedies/{name}-seed0.csv")
+        scores = [
+            Evidence("", "env/score", "", until=(n + 1) * million, over=million).value(run) for n in range(stretches)
+        ]
+        rooms = Evidence("", "env/rooms", "", over=_LAST_STRETCH).value(run)
+        games = sum(row.get("env/episodes", 0) for row in run.rows)
+        cells = ["" if score is None else f"{score:,.1f}" for score in scores]
+        cells += [f"{games:,.0f}", f"{run.steps / million:.2f}M", "" if rooms is None else f"{rooms:.2f}"]
+        rows.append(f"| {' | '.join([agent, *cells])} |")
+    return "\n".join(rows)
+
+
 def results_page() -> str:
     """`results/README.md`."""
     return "\n".join(
@@ -306,6 +340,7 @@ PARTS: dict[str, list[Callable[[], str]]] = {
     "atari.md": [atari_differences_table, games_table],
     "experiments.md": [experiments_table, experiments_sections],
     "claims.md": [claims_summary, claims_table],
+    "montezuma.md": [remedies_table],
     "results.md": [reproduced_tables],
 }
 """Page -> what fills its marked places, from the first to the last."""
