@@ -16,7 +16,7 @@ from typing import Any, get_args
 from ngu.config import Config
 from ngu.envs.atari_games import ATARI_GAMES
 from ngu.experiments.catalogue import EXPERIMENTS
-from ngu.experiments.claims import CLAIMS, Claim, Evidence, Verdict
+from ngu.experiments.claims import CLAIMS, Claim, Verdict
 from ngu.experiments.collecting import read_collected
 from ngu.experiments.listing import HEAD, entries, sources
 from ngu.experiments.plan import Plan
@@ -256,7 +256,7 @@ def _at_the_end(run: Results) -> str:
     ]
     span = min(_LAST_STRETCH, run.steps / 2)
     if "env/episodes" in run.names() and max(map(run.last_step, shown), default=0) < run.steps - span:
-        values = {word: Evidence("", f"env/{word}", "", over=int(span)).value(run) for word in ("score", "rooms")}
+        values = {word: run.mean(f"env/{word}", int(span)) for word in ("score", "rooms")}
         told += [f"training {word} {value:,.2f}" for word, value in values.items() if value is not None]
     return ", ".join(told)
 
@@ -284,10 +284,8 @@ def remedies_table() -> str:
     rows = [f"| {' | '.join(head)} |", f"| --- |{' ---: |' * (len(head) - 1)}"]
     for name, agent in _REMEDIES.items():
         run = read_results(RESULTS / f"atari/montezuma_revenge/remedies/{name}-seed0.csv")
-        scores = [
-            Evidence("", "env/score", "", until=(n + 1) * million, over=million).value(run) for n in range(stretches)
-        ]
-        rooms = Evidence("", "env/rooms", "", over=_LAST_STRETCH).value(run)
+        scores = [run.mean("env/score", million, until=(n + 1) * million) for n in range(stretches)]
+        rooms = run.mean("env/rooms", _LAST_STRETCH)
         games = sum(row.get("env/episodes", 0) for row in run.rows)
         cells = ["" if score is None else f"{score:,.1f}" for score in scores]
         cells += [f"{games:,.0f}", f"{run.steps / million:.2f}M", "" if rooms is None else f"{rooms:.2f}"]

@@ -59,7 +59,7 @@ GLOSSARY: dict[str, str] = {
     "loss/retrace": "Importance-weighted squared error between Q and its Retrace target, summed over the batch.",
     "loss/inverse": "Cross-entropy of the inverse-dynamics model, summed over the batch, without its L2 penalty.",
     "loss/rnd": "Mean squared error of RND's predictor against its target, summed over the batch.",
-    "inverse/accuracy": "Share of actions that the inverse-dynamics model predicts rightly; compare inverse/majority.",
+    "inverse/accuracy": "Share of actions that h predicts rightly, weighed as in training; compare inverse/majority.",
     "inverse/majority": "Share of the commonest action among those predicted: the accuracy of always guessing it.",
     "inverse/dimensions": "In how many directions f's states differ: the participation ratio of their covariance.",
     "learner/grad_norm": "Norm of the Q-network's gradient before it is clipped.",

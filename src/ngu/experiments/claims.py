@@ -29,21 +29,14 @@ class Evidence:
     """The metric in words."""
     share: bool = False
     """Values are shares of 1, shown in percent."""
-    until: int = 0
-    """Only what was measured up to so many agent steps counts; 0 is the end. For runs that went on for longer."""
     over: int = 0
-    """The mean over so many last agent steps of each run instead of its last value, for what is measured of training
-    episodes; weighed by how many of them each line tells of, where that was measured."""
+    """The mean over so many last agent steps of each run instead of its last value, see `Results.mean`."""
+    until: int = 0
+    """Such a mean ends at so many agent steps, for runs that went on for longer; 0 is the end."""
 
     def value(self, run: Results) -> float | None:
         """What a run says, or None if it has not measured it."""
-        end = self.until or run.steps
-        rows = [row for row in run.rows if self.metric in row and row["step"] <= end]
-        rows = [row for row in rows if row["step"] > end - self.over] if self.over else rows[-1:]
-        if not rows:
-            return None
-        episodes = [row.get("env/episodes", 1.0) if self.metric.startswith("env/") else 1.0 for row in rows]
-        return float(np.average([row[self.metric] for row in rows], weights=episodes))
+        return run.mean(self.metric, self.over, self.until) if self.over else run.last(self.metric)
 
     def runs(self, results: Path) -> list[Results]:
         """Those that have measured it, sorted by name."""
@@ -303,11 +296,11 @@ CLAIMS: tuple[Claim, ...] = (
             Evidence(
                 "atari/montezuma_revenge/values/ngu-target-50-seed0.csv",
                 f"env/score/{policy}",
-                f"score of the {policy}ative policy" if policy == "exploit" else "score of the exploratory policy",
+                f"score of the {name} policy",
                 until=4_000_000,
                 over=2_000_000,
             )
-            for policy in ("explore", "exploit")
+            for policy, name in (("explore", "exploratory"), ("exploit", "exploitative"))
         ),
     ),
     Claim(

@@ -97,7 +97,8 @@ class NoveltyTrainer:
             with autocast(action.device, self.precision):
                 logits, state = self.model.inverse(observation, next_observation)
             weight = None
-            if self.config.balance_actions and behaviour is not None:
+            if self.config.balance_actions:
+                assert behaviour is not None
                 weight = balanced_weight(behaviour, logits.shape[-1])
             loss, metrics = inverse_dynamics_loss(logits, action, valid, weight)
             step = self.inverse.step(loss)

@@ -122,6 +122,19 @@ class Results:
         """The newest value of a metric."""
         return next((row[name] for row in reversed(self.rows) if name in row), None)
 
+    def mean(self, name: str, over: int, until: int = 0) -> float | None:
+        """The mean over the last `over` agent steps before `until`, or before the end.
+
+        What is measured of training episodes (`env/...`) is weighed by how many of them each line tells of, where that
+        was measured.
+        """
+        end = until or self.steps
+        rows = [row for row in self.rows if name in row and end - over < row["step"] <= end]
+        if not rows:
+            return None
+        episodes = [row.get("env/episodes", 1.0) if name.startswith("env/") else 1.0 for row in rows]
+        return float(np.average([row[name] for row in rows], weights=episodes))
+
     def last_step(self, name: str) -> int:
         """Agent steps at that value; 0 if there is none."""
         return next((int(row["step"]) for row in reversed(self.rows) if name in row), 0)
