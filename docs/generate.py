@@ -13,6 +13,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, get_args
 
+from page_tables import montezuma_page, probes_page, results_page, tasks_page
+
 from ngu.config import Config
 from ngu.envs.atari_games import ATARI_GAMES
 from ngu.experiments.catalogue import EXPERIMENTS
@@ -293,7 +295,7 @@ def remedies_table() -> str:
     return "\n".join(rows)
 
 
-def results_page() -> str:
+def index_page() -> str:
     """`results/README.md`."""
     return "\n".join(
         [
@@ -338,8 +340,10 @@ PARTS: dict[str, list[Callable[[], str]]] = {
     "atari.md": [atari_differences_table, games_table],
     "experiments.md": [experiments_table, experiments_sections],
     "claims.md": [claims_summary, claims_table],
-    "montezuma.md": [remedies_table],
-    "results.md": [reproduced_tables],
+    "montezuma.md": [remedies_table, *montezuma_page.PARTS],
+    "probes.md": probes_page.PARTS,
+    "results.md": [*results_page.PARTS, reproduced_tables],
+    "tasks.md": tasks_page.PARTS,
 }
 """Page -> what fills its marked places, from the first to the last."""
 
@@ -424,7 +428,7 @@ def generated() -> dict[Path, str]:
     pages = {DOCS / page: filled(page, (DOCS / page).read_text(encoding="utf-8")) for page in PARTS}
     drawn = {path: path.read_text(encoding="utf-8") for path in sorted(IMAGES.glob("*.svg"))}
     pictures = {path: styled(content) for path, content in (drawn | {IMAGES / "ladders.svg": ladders()}).items()}
-    return pages | pictures | {RESULTS / "README.md": results_page()}
+    return pages | pictures | {RESULTS / "README.md": index_page()}
 
 
 if __name__ == "__main__":
