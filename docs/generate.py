@@ -13,23 +13,21 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, get_args
 
-from page_tables import montezuma_page, probes_page, results_page, tasks_page
-
 from ngu.config import Config
 from ngu.envs.atari_games import ATARI_GAMES
 from ngu.experiments.catalogue import EXPERIMENTS
 from ngu.experiments.claims import CLAIMS, Claim, Verdict
-from ngu.experiments.collecting import read_collected
 from ngu.experiments.listing import HEAD, entries, sources
 from ngu.experiments.plan import Plan
 from ngu.experiments.scales import SCALES
-from ngu.experiments.tables import Place, markdown, places
 from ngu.metrics import GLOSSARY
 from ngu.mixture import betas, discounts
 from ngu.presets import PRESETS, preset
 from ngu.report.results import Results, read_results
 from ngu.report.settings import explanations
 from ngu.variants import VARIANTS
+from page_tables import montezuma_page, probes_page, results_page, tasks_page
+from page_tables.reproduced import reproduced_tables
 
 DOCS = Path(__file__).parent
 IMAGES = DOCS / "images"
@@ -212,28 +210,6 @@ def _seen(claim: Claim) -> str:
     return " ".join([*(f"{evidence.sentence(RESULTS)}." for evidence in claim.evidence), claim.saw]).strip() or "-"
 
 
-def reproduced_tables() -> str:
-    """The tables of experiments of which runs are kept under `results/reproduce/SCALE`."""
-    parts = []
-    for name in SCALES:
-        for entry in EXPERIMENTS.values():
-            collected = read_collected(entry, RESULTS / "reproduce" / name)
-            found = _with_runs(places(entry, collected)) if collected.runs else []
-            if found:
-                parts.append(f"### {entry.name}, scale {name}\n\n{markdown(found, budgets=True)}")
-    return (
-        "\n\n".join(parts)
-        or "None of the paper's experiments has been run by `ngu reproduce` for longer than a toy yet."
-    )
-
-
-def _with_runs(found: list[Place]) -> list[Place]:
-    """The part of a table that says something about us: tasks and agents of which there is a run."""
-    tasks = {place.task for place in found if place.ours is not None}
-    agents = {place.agent for place in found if place.ours is not None}
-    return [place for place in found if place.task in tasks and place.agent in agents]
-
-
 def results_index() -> str:
     """Every results file with where it comes from."""
     head = ["file", "variant", "seed", "steps", "at the end", "machine", "commit", "command"]
@@ -261,38 +237,6 @@ def _at_the_end(run: Results) -> str:
         values = {word: run.mean(f"env/{word}", int(span)) for word in ("score", "rooms")}
         told += [f"training {word} {value:,.2f}" for word, value in values.items() if value is not None]
     return ", ".join(told)
-
-
-_REMEDIES = {
-    "hand-crafted": "hand-crafted states, N = 1",
-    "r2d2-rnd": "R2D2+RND",
-    "r2d2-advantage-learning": "R2D2, advantage learning, κ = 0.01",
-    "r2d2": "R2D2, neither",
-    "ngu": "NGU, N = 32, ξ = 0.2",
-    "n1": "NGU, N = 1, ξ = 0.2",
-    "n1-no-rnd": "the same without RND",
-    "n1-20-frames-xi-0.4": "N = 1, ξ = 0.4, f trained on 20 transitions of a sequence instead of 5, at twice the rate",
-    "n1-20-frames-xi-1": "the same with ξ = 1",
-    "n1-20-frames-size-8": "the same with states of 8 numbers, ξ = 0.2",
-}
-"""Files of Montezuma's Revenge on the node with the remedies, and what their agents are."""
-
-
-def remedies_table() -> str:
-    """Mean scores of training episodes for each million agent steps, and rooms of the last half million."""
-    million, stretches = 1_000_000, 4
-    spans = [f"{n or ''}{'M' if n else '0'} to {n + 1}M" for n in range(stretches)]
-    head = ["agent", *spans, "games", "steps", "rooms at the end"]
-    rows = [f"| {' | '.join(head)} |", f"| --- |{' ---: |' * (len(head) - 1)}"]
-    for name, agent in _REMEDIES.items():
-        run = read_results(RESULTS / f"atari/montezuma_revenge/remedies/{name}-seed0.csv")
-        scores = [run.mean("env/score", million, until=(n + 1) * million) for n in range(stretches)]
-        rooms = run.mean("env/rooms", _LAST_STRETCH)
-        games = sum(row.get("env/episodes", 0) for row in run.rows)
-        cells = ["" if score is None else f"{score:,.1f}" for score in scores]
-        cells += [f"{games:,.0f}", f"{run.steps / million:.2f}M", "" if rooms is None else f"{rooms:.2f}"]
-        rows.append(f"| {' | '.join([agent, *cells])} |")
-    return "\n".join(rows)
 
 
 def index_page() -> str:
@@ -340,7 +284,7 @@ PARTS: dict[str, list[Callable[[], str]]] = {
     "atari.md": [atari_differences_table, games_table],
     "experiments.md": [experiments_table, experiments_sections],
     "claims.md": [claims_summary, claims_table],
-    "montezuma.md": [remedies_table, *montezuma_page.PARTS],
+    "montezuma.md": montezuma_page.PARTS,
     "probes.md": probes_page.PARTS,
     "results.md": [*results_page.PARTS, reproduced_tables],
     "tasks.md": tasks_page.PARTS,

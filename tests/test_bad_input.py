@@ -527,6 +527,18 @@ def test_a_run_whose_checkpoints_would_find_no_room(refuse: Refuse, monkeypatch:
     assert sentence.endswith("set run.keep_checkpoints to less or run.checkpoint_replay to false.")
 
 
+def test_a_run_that_begins_anew_and_would_find_no_room(
+    refuse: Refuse, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """It was stopped before its first checkpoint; the refusal leaves it as it is."""
+    run = tmp_path / "stopped"
+    Training.start(make_tiny_config(run__folder=str(tmp_path), run__name=run.name, run__checkpoint_replay=True)).close()
+    usage = shutil.disk_usage(".")._replace(free=1000)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
+    sentence = refuse_unharmed(refuse, run, "resume", str(run))
+    assert re.match(r"3 checkpoints with their replay need \S+ [MG]B, and 0.00 MB are free", sentence)
+
+
 def test_room_is_looked_for_where_the_run_will_be(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))
     asked: list[Path] = []

@@ -20,15 +20,15 @@ from ngu.errors import UserError
 from ngu.experiments import paper_numbers
 from ngu.experiments.catalogue import EXPERIMENTS, experiment
 from ngu.experiments.claims import CLAIMS, Evidence
-from ngu.experiments.collecting import read_collected
-from ngu.experiments.definition import Experiment, Published, printed_number
+from ngu.experiments.collecting import in_training, read_collected
+from ngu.experiments.definition import SCORE, Experiment, Published, printed_number
 from ngu.experiments.figures import draw
 from ngu.experiments.listing import entries, frames_in_words, in_lines
 from ngu.experiments.plan import Plan, cost, paper_cost, smoke_part
 from ngu.experiments.running import command_of
 from ngu.experiments.scales import RATES, SCALES, scale
 from ngu.experiments.statistics import bootstrap_bands, bootstrap_interval, mean_over_tasks, median_over_tasks
-from ngu.experiments.tables import markdown, places
+from ngu.experiments.tables import as_csv, markdown, places
 from ngu.experiments.writing import write
 from ngu.metrics import explain
 from ngu.presets import PRESETS
@@ -324,8 +324,9 @@ def test_a_table_holds_what_was_measured_beside_what_the_paper_prints(tmp_path: 
         for game in ("montezuma_revenge", "pitfall"):
             write_run(tmp_path, game, "ngu", seed, family)
     write_run(tmp_path, "pitfall", "r2d2-retrace", 0, {"eval/explore/score": (0.0, -5.0)})
+    write_run(tmp_path, "montezuma_revenge", "r2d2-rnd", 0, {"eval/explore/score": (0.0, -0.01)})
     entry = experiment("table_action_prediction_montezuma").only(
-        ("montezuma_revenge", "pitfall"), ("ngu", "r2d2-retrace")
+        ("montezuma_revenge", "pitfall"), ("ngu", "r2d2-retrace", "r2d2-rnd")
     )
     found = {(place.agent, place.task): place for place in places(entry, read_collected(entry, tmp_path))}
     place = found["NGU(N=32)", "Montezuma's Revenge"]
@@ -336,6 +337,7 @@ def test_a_table_holds_what_was_measured_beside_what_the_paper_prints(tmp_path: 
     assert found["R2D2(Retrace)", "Pitfall!"].lines() == ["-5.0", "paper -3.5±1.2"]
     assert found["R2D2(Retrace)", "Montezuma's Revenge"].lines() == ["not run", "paper 2.3k±0.4k"]
     assert found["Human", "Pitfall!"].lines() == ["", "paper 6.5k"]
+    assert found["R2D2+RND", "Montezuma's Revenge"].lines()[0] == "0.0", "not -0.0"
     mean = found["NGU(N=32)", "mean HNS, %"]
     assert mean.ours is not None
     by_hand = [100 * 2000 / 4753.3, 100 * (2000 + 229.4) / (6463.7 + 229.4)]
@@ -376,14 +378,42 @@ def test_equal_budgets_are_not_told_where_the_paper_has_no_number_unless_asked(t
 
 
 def test_a_run_that_lacks_a_measurement_is_not_called_one_that_was_not_run(tmp_path: Path) -> None:
-    """Training scores are drawn, and are no evaluation."""
-    write_run(tmp_path, "pong", "r2d2-retrace", 0, {"env/score": (0.0, 5.0)})
+    write_run(tmp_path, "pong", "r2d2-retrace", 0, {"loss/retrace": (0.0, 5.0)})
     entry = experiment("pong_family").only(("pong",), ("r2d2-retrace", "raw-rewards"))
     collected = read_collected(entry, tmp_path)
     table = markdown(places(entry, collected))
     assert "| R2D2(Retrace) | not measured |" in table
     assert table.count("not run") == 1
-    assert draw(entry, collected, LIGHT) is not None
+    assert draw(entry, collected, LIGHT) is None
+
+
+def test_training_episodes_speak_for_runs_without_an_evaluation_and_are_called_so(tmp_path: Path) -> None:
+    """The mean over the last half of a short run, each line with the weight of its episodes."""
+    scores = {"env/score": (90.0, 90.0, 10.0, 40.0), "env/score/exploit": (0.0, 0.0, 1.0, 4.0)}
+    write_run(tmp_path, "pitfall", "ngu", 0, {**scores, "env/episodes": (9.0, 9.0, 2.0, 1.0)})
+    write_run(tmp_path, "pitfall", "r2d2-retrace", 0, {"env/score": (9.0, 9.0, 10.0, 40.0)})
+    write_run(tmp_path, "pitfall", "ngu-n1", 0, {"eval/explore/score": (1.0, 7.0), "env/score": (9.0, 9.0)})
+    entry = experiment("table_action_prediction_montezuma").only(("pitfall",), ("ngu", "r2d2-retrace", "ngu-n1"))
+    collected = read_collected(entry, tmp_path)
+    found = {place.agent: place for place in places(entry, collected) if place.task == "Pitfall!"}
+    assert found["NGU(N=32)"].lines(with_budget=True) == ["2.0 in training after 1.2k", "paper 8.4k±4.5k"]
+    assert found["R2D2(Retrace)"].lines()[0] == "25.0 in training"
+    assert found["NGU(N=1)"].lines()[0] == "7.0"
+    assert "Pitfall!,NGU(N=32),score (training),2.0" in as_csv(list(found.values()), None)
+    plan = plan_of(entry.name, "laptop", tmp_path)
+    assert "In training: no evaluation was made" in write(plan, collected, "ngu reproduce").caption
+    curves = experiment("ap_mr_graph").only(("pitfall",), ("ngu", "ngu-n1"))
+    figure = draw(curves, read_collected(curves, tmp_path), LIGHT)
+    assert figure is not None
+    written = {text.get_text() for text in figure.axes[0].texts}
+    assert {"NGU(N=32), in training", "NGU(N=1)"} <= written
+
+
+def test_what_stands_for_an_evaluation() -> None:
+    assert in_training(SCORE) == ("env/score/exploit", "env/score", "env/score/explore")
+    assert in_training(("eval/explore/score/episode_3",)) == ("env/score/explore/episode_3", "env/score/episode_3")
+    assert in_training(("probe/position/squared_error",)) == ()
+    assert in_training(("env/score/explore", "eval/explore/score")) == ()
 
 
 def test_an_agent_of_ours_that_is_not_run_says_so_whatever_others_are_called(tmp_path: Path) -> None:
@@ -462,3 +492,5 @@ def test_a_preset_that_wants_one_thread_gets_one_and_others_all(tmp_path: Path) 
     (game, *_) = plan_of("pong_family", "laptop", tmp_path, settings={"env.threads": 1}).cells()
     config = read_config(command_of(game, "cpu", 2)[1:])
     assert (config.run.threads, config.env.threads) == (2, 1), "as it was asked for"
+    (game, *_) = plan_of("pong_family", "laptop", tmp_path, settings={"run.threads": 3}).cells()
+    assert read_config(command_of(game, "cpu", 2)[1:]).run.threads == 3, "as it was asked for"

@@ -440,6 +440,34 @@ def test_results_come_back_from_a_csv_as_they_were(runs: Path, tmp_path: Path) -
     assert next(line for line in lines if not line.startswith("#")).startswith("step,time,")
 
 
+def test_a_second_line_at_a_step_does_not_lose_the_episodes_of_the_first(runs: Path, tmp_path: Path) -> None:
+    """A run that ends at a line of its log writes another one there, since which no episode has ended."""
+    shutil.copytree(runs / "ngu-1", tmp_path / "run")
+    log = tmp_path / "run" / "metrics.jsonl"
+    lines = [
+        {"step": 10, "time": 1.0, "env/episodes": 3, "env/score": 4.0},
+        {"step": 10, "time": 1.1, "env/episodes": 0},
+    ]
+    lines += [
+        {"step": 20, "time": 2.0, "env/episodes": 1, "env/score": 8.0},
+        {"step": 30, "time": 3.0, "env/episodes": 0},
+    ]
+    log.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    run = read_run(tmp_path / "run")
+    assert [row["env/episodes"] for row in run.rows] == [3.0, 1.0, 0.0]
+    assert run.mean("env/score", 100) == 5.0
+
+
+def test_a_line_that_lost_its_episodes_counts_as_one() -> None:
+    rows = [
+        {"step": 10.0, "env/episodes": 0.0, "env/score": 2.0},
+        {"step": 20.0, "env/episodes": 3.0, "env/score": 6.0},
+    ]
+    results = Results(Path(), "p", "v", 0, {}, rows)
+    assert results.mean("env/score", 100) == 5.0
+    assert results.mean("env/score", 10, until=10) == 2.0
+
+
 def test_chosen_metrics_are_exported_alone(runs: Path, tmp_path: Path) -> None:
     out = write_results_csv(runs / "ngu-1", tmp_path / "some.csv", ["loss/retrace", "eval/explore/cov*"])
     assert read_results(out).names() == {"loss/retrace", "eval/explore/coverage@3", "eval/explore/coverage@12"}

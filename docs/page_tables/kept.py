@@ -36,6 +36,10 @@ class Style:
         text = f"{value * self.scale:,.{self.digits}f}"
         return text.removeprefix("-") if not any(digit in text for digit in "123456789") else text
 
+    def one(self, value: float | None) -> str:
+        """The cell of one run."""
+        return "" if value is None else self.cell([self.number(value)])
+
     def cell(self, texts: Sequence[str]) -> str:
         said = ", ".join(text for text in texts if text)
         return f"{said}{self.unit}" if said else ""
@@ -49,7 +53,7 @@ WHOLE = Style(0)
 
 def runs_of(*patterns: str) -> list[Results]:
     """The runs of files under `results/`, in the order of the patterns, then of names."""
-    found = []
+    found: list[Results] = []
     for pattern in patterns:
         paths = sorted(RESULTS.glob(pattern))
         if not paths:
@@ -58,18 +62,24 @@ def runs_of(*patterns: str) -> list[Results]:
     return found
 
 
-def table(head: str, rows: Mapping[str, str | tuple[str, ...]], columns: Mapping[str, Reading]) -> str:
+def table(
+    head: str,
+    rows: Mapping[str, str | tuple[str, ...]],
+    columns: Mapping[str, Reading],
+    *,
+    right: bool = False,
+) -> str:
     """A table in Markdown. rows: label -> patterns of files. columns: head -> reading."""
     runs = {label: runs_of(*([files] if isinstance(files, str) else files)) for label, files in rows.items()}
     cells = {label: [read(found) for read in columns.values()] for label, found in runs.items()}
-    for name, column in zip(columns, zip(*cells.values(), strict=True), strict=True):
-        if not any(column):
-            raise ValueError(f"no row of the table {head!r} has anything to say in the column {name!r}")
-    return markdown([head, *columns], [[label, *said] for label, said in cells.items()])
+    return markdown([head, *columns], [[label, *said] for label, said in cells.items()], right=right)
 
 
 def markdown(head: Sequence[str], rows: Sequence[Sequence[str]], *, right: bool = False) -> str:
     """A table of texts; `right` aligns all columns but the first to the right."""
+    for name, column in zip(head, zip(*rows, strict=True), strict=True):
+        if not any(column):
+            raise ValueError(f"no row of the table {head[0]!r} has anything to say in the column {name!r}")
     line = ["---", *(["---:" if right else "---"] * (len(head) - 1))]
     return "\n".join(f"| {' | '.join(cells)} |" for cells in (head, line, *rows))
 
@@ -92,6 +102,11 @@ def mean(metric: str, over: float, until: float = 0, *, style: Style = PLAIN) ->
     return _each(style, lambda run: [run.mean(metric, int(over), int(until)) if run.steps >= until else None])
 
 
+def during(metric: str, start: float, end: float, *, style: Style = PLAIN) -> Reading:
+    """The mean over a stretch of agent steps, or over the part of it that a run lasted for."""
+    return _each(style, lambda run: [between(run, metric, start, end)])
+
+
 def best(metric: str, *beside: str, style: Style = PERCENT) -> Reading:
     """The evaluation at which a metric was highest: its value, those of others at that step, and the step."""
 
@@ -111,6 +126,10 @@ def steps(runs: Sequence[Results]) -> str:
     return ", ".join(dict.fromkeys(millions(run.steps) for run in runs))
 
 
+def seeds(runs: Sequence[Results]) -> str:
+    return ", ".join(str(run.seed) for run in runs)
+
+
 def commits(runs: Sequence[Results]) -> str:
     return ", ".join(dict.fromkeys(run.origin["commit"] for run in runs))
 
@@ -122,6 +141,16 @@ def commands(runs: Sequence[Results]) -> str:
 def millions(count: float) -> str:
     """`40M`, `1.96M`, `400,000`."""
     return f"{float(f'{count / MILLION:.2f}'):g}M" if count >= MILLION else f"{round(count, -3):,.0f}"
+
+
+def stretch(start: float, end: float) -> str:
+    """`400,000 to 1.5M`."""
+    return f"{millions(start)} to {millions(end)}"
+
+
+def between(run: Results, metric: str, start: float, end: float) -> float | None:
+    """The mean over a stretch of agent steps."""
+    return run.mean(metric, int(end - start), int(end))
 
 
 def value_at(run: Results, metric: str, step: float) -> float | None:

@@ -79,11 +79,16 @@ class Training:
         training = cls(config)
         if isinstance(training.runner, LocalRunner):
             training.evaluator = Evaluator(config, training.runner.learner, training.device)
-        if config.run.checkpoint_replay:
-            parent, kept = Path(config.run.folder).expanduser(), config.run.keep_checkpoints
-            check_room(parent, training.runner.replay.state_dict(), kept)
+        training.require_room()
         training.folder = RunFolder.create(config, machine=machine_name(training.device), **origin)
         return training
+
+    def require_room(self) -> None:
+        """Refuses a run that has no checkpoint yet where its first ones would find no room."""
+        settings = self.config.run
+        if settings.checkpoint_replay:
+            parent = self.folder.path if self.folder else Path(settings.folder).expanduser()
+            check_room(parent, self.runner.replay.state_dict(), settings.keep_checkpoints)
 
     @classmethod
     def resume(cls, path: Path, overrides: dict[str, Any] | None = None) -> Self:

@@ -116,6 +116,7 @@ def _restored(path: Path, overrides: dict[str, Any]) -> Training:
     if newest is None:
         folder = RunFolder.open(path, lock=True)
         training = Training(with_overrides(folder.config, overrides), folder)
+        training.require_room()
         folder.replace_config(training.config)
         training.notes.append("this run was stopped before its first checkpoint; it begins anew.")
         return training

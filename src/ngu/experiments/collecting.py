@@ -18,6 +18,8 @@ from ngu.report.groups import Curve
 from ngu.report.results import EXPORTED, Results, read_results, write_results_csv
 
 _METRICS = tuple(dict.fromkeys((*EXPORTED, "probe/*")))
+TRAINING_STRETCH = 1_000_000
+"""Agent steps at the end of a run without evaluations whose training episodes speak for it; of short runs the half."""
 
 
 @dataclass(frozen=True)
@@ -30,6 +32,8 @@ class Estimate:
     seeds: int
     frames: float
     """Frames behind it, of the run with the fewest; steps where there are no frames."""
+    training: bool = False
+    """Of the episodes that were learned from, with the actors' epsilons: no run was evaluated."""
 
 
 class Collected:
@@ -50,12 +54,28 @@ class Collected:
         return np.array(found, dtype=np.float64)
 
     def estimate(self, column: Column, task: Task, metrics: tuple[str, ...] = ()) -> Estimate | None:
-        """The mean over seeds; None where nothing was measured."""
-        values = self.finals(column, task, metrics)
+        """The mean over seeds; None where nothing was measured.
+
+        Where no run was evaluated, it is that of the last training episodes.
+        """
+        names = metrics or column.metrics
+        values, training = self.finals(column, task, names), False
+        if not len(values):
+            names, training = in_training(names), True
+            values = self._training_means(column, task, names)
         if not len(values):
             return None
         low, high = bootstrap_interval([values], mean_over_tasks)
-        return Estimate(float(values.mean()), low, high, len(values), self._frames(column, [task], metrics))
+        return Estimate(float(values.mean()), low, high, len(values), self._frames(column, [task], names), training)
+
+    def _training_means(self, column: Column, task: Task, names: tuple[str, ...]) -> Floats:
+        """The mean over the last training episodes of each seed, [S]."""
+        found = [
+            value
+            for run in self.of(column, task)
+            if names and (value := run.mean(measured(run, names), min(TRAINING_STRETCH, run.steps // 2))) is not None
+        ]
+        return np.array(found, dtype=np.float64)
 
     def normalised(
         self, column: Column, tasks: Sequence[Task], statistic: Callable[[Floats], Floats]
@@ -83,11 +103,15 @@ class Collected:
 
     def curve(self, column: Column, task: Task, metrics: tuple[str, ...] = ()) -> Curve | None:
         """Mean over seeds with bootstrap bands against agent steps, where every seed has values."""
-        series = [
-            entry
-            for run in self.of(column, task)
-            if len((entry := run.series(measured(run, metrics or column.metrics)))[0])
-        ]
+        return self._curve(column, task, metrics or column.metrics)
+
+    def training_curve(self, column: Column, task: Task, metrics: tuple[str, ...] = ()) -> Curve | None:
+        """The same of training episodes."""
+        names = in_training(metrics or column.metrics)
+        return self._curve(column, task, names) if names else None
+
+    def _curve(self, column: Column, task: Task, names: tuple[str, ...]) -> Curve | None:
+        series = [entry for run in self.of(column, task) if len((entry := run.series(measured(run, names)))[0])]
         if not series:
             return None
         begin, end = max(steps[0] for steps, _ in series), min(steps[-1] for steps, _ in series)
@@ -118,6 +142,16 @@ def measured(run: Results, names: Sequence[str]) -> str:
     known = run.names()
     spare = [name.removesuffix("score") + "return" for name in names if name.endswith("/score")]
     return next((name for name in (*names, *spare) if name in known), names[0])
+
+
+def in_training(names: Sequence[str]) -> tuple[str, ...]:
+    """What a run without evaluations measures instead: `env/score/exploit`, or `env/score` of all its policies, for
+    `eval/exploit/score`; empty for what is not of evaluations alone."""
+    if not all(name.startswith("eval/") for name in names):
+        return ()
+    parts = [name.split("/") for name in names]
+    told = ("/".join(["env", what, *tail]) for _, policy, what, *place in parts for tail in ([policy, *place], place))
+    return tuple(dict.fromkeys(told))
 
 
 def collect(plan: Plan) -> Collected:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -79,24 +80,37 @@ def _curves(experiment: Experiment, collected: Collected, theme: Theme) -> Figur
     return figure
 
 
-def _lines(experiment: Experiment, collected: Collected, task: Task, panel: Panel) -> list[tuple[int, Column, Curve]]:
-    """The columns that have been measured, each with its place among all, which is its colour."""
-    return [
-        (place, column, curve)
-        for place, column in enumerate(experiment.columns)
-        if (curve := collected.curve(column, task, panel.metrics)) is not None
-    ]
+@dataclass(frozen=True)
+class _Line:
+    """A column that has been measured."""
+
+    place: int
+    """Among all columns, which is its colour."""
+    label: str
+    curve: Curve
 
 
-def _draw_curves(ax: Axes, task: Task, panel: Panel, lines: list[tuple[int, Column, Curve]], theme: Theme) -> None:
+def _lines(experiment: Experiment, collected: Collected, task: Task, panel: Panel) -> list[_Line]:
+    """What was measured; training episodes where there was no evaluation, and named so."""
+    found = []
+    for place, column in enumerate(experiment.columns):
+        curve, label = collected.curve(column, task, panel.metrics), column.label
+        if curve is None:
+            curve, label = collected.training_curve(column, task, panel.metrics), f"{column.label}, in training"
+        if curve is not None:
+            found.append(_Line(place, label, curve))
+    return found
+
+
+def _draw_curves(ax: Axes, task: Task, panel: Panel, lines: list[_Line], theme: Theme) -> None:
     style_axes(ax, theme, title=f"{task.title}: {panel.title}", xlabel="agent steps", ylabel=panel.unit)
-    steps_axis(ax, end_of([curve for _, _, curve in lines]))
+    steps_axis(ax, end_of([line.curve for line in lines]))
     if task.world == "atari":
         frames_axis(ax, frames_per_step(task), theme)
     labels = []
-    for place, column, curve in lines:
-        colour = theme.colour(place)
-        labels.append(Label(*draw_curve(ax, curve, colour), column.label, colour))
+    for line in lines:
+        colour = theme.colour(line.place)
+        labels.append(Label(*draw_curve(ax, line.curve, colour), line.label, colour))
     if panel.share:
         share_axis(ax)
     else:

@@ -93,8 +93,9 @@ def command_of(
 
     `place` is the run's folder for whoever gives the command, where that is not the cell's.
     """
-    # Networks may be given fewer threads than there are cores; emulators take what there is.
-    for_networks = min(cell.config().run.threads or threads, threads)
+    # Networks get as many threads as were asked for, or a preset's fewer than there are cores; emulators get them all.
+    asked = cell.settings.get("run.threads")
+    for_networks = asked or min(cell.config().run.threads or threads, threads)
     changes: dict[str, object] = {"run.threads": for_networks, **({"run.device": device} if device else {})}
     if (cell.path / "config.json").is_file():
         wanted, found = cell.config(), RunFolder.open(cell.path).config

@@ -54,7 +54,8 @@ class Place:
 
     def lines(self, *, with_budget: bool = False) -> list[str]:
         """Ours, and the paper's below it."""
-        after = f" after {self.budget}" if with_budget and self.budget else ""
+        after = " in training" if self.ours and self.ours.training else ""
+        after += f" after {self.budget}" if with_budget and self.budget else ""
         return [self._ours() + after, *([f"paper {self.paper}"] if self.paper else [])]
 
     def _ours(self) -> str:
@@ -67,7 +68,9 @@ class Place:
     def _number(self, value: float) -> str:
         if self.share:
             return f"{value:.1%}"
-        return f"{value / 1000:.1f}k" if abs(value) >= 1000 else f"{value:.{self.digits}f}"  # as the paper prints them
+        if abs(value) >= 1000:
+            return f"{value / 1000:.1f}k"  # as the paper prints them
+        return f"{round(value, self.digits) + 0.0:.{self.digits}f}"  # never -0.0
 
 
 def places(experiment: Experiment, collected: Collected) -> list[Place]:
@@ -197,7 +200,7 @@ def as_csv(found: Sequence[Place], frames: int | None) -> str:
         row = [
             place.task,
             place.agent,
-            place.measurement,
+            place.measurement + (" (training)" if ours and ours.training else ""),
             *numbers,
             *("" if entry is None else entry for entry in paper),
         ]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from ngu.experiments.collecting import Collected
+from ngu.experiments.collecting import TRAINING_STRETCH, Collected
 from ngu.experiments.definition import Experiment
 from ngu.experiments.figures import draw
 from ngu.experiments.listing import frames_in_words
@@ -31,7 +31,7 @@ def write(plan: Plan, collected: Collected, command: str) -> Written:
     """Writes everything to the folder of results. `command` is the command line of `ngu reproduce`."""
     experiment, folder = plan.experiment, plan.output
     found = places(experiment, collected)
-    caption = " ".join(_caption(plan, collected))
+    caption = " ".join(_caption(plan, collected, found))
     files: list[Path] = []
 
     def keep(name: str, content: bytes) -> None:
@@ -65,7 +65,7 @@ def _page(experiment: Experiment, found: list[Place], caption: str, *, drawn: bo
     return "\n\n".join(parts) + "\n"
 
 
-def _caption(plan: Plan, collected: Collected) -> list[str]:
+def _caption(plan: Plan, collected: Collected, found: list[Place]) -> list[str]:
     """What the numbers are: frames beside frames, seeds, and what the paper says besides."""
     experiment = plan.experiment
     sentences = []
@@ -73,6 +73,7 @@ def _caption(plan: Plan, collected: Collected) -> list[str]:
         sentences += [
             _trained(plan, collected),
             "Ours: the last evaluation, mean over seeds with its 95 % bootstrap interval (none for one seed).",
+            *_in_training(found),
             *_cut_short(plan),
         ]
     if experiment.published:
@@ -82,6 +83,16 @@ def _caption(plan: Plan, collected: Collected) -> list[str]:
         )
     sentences += [f"The paper's text: {said}" for said in experiment.said]
     return [*sentences, *experiment.remarks]
+
+
+def _in_training(found: list[Place]) -> list[str]:
+    """Where runs were not evaluated."""
+    if not any(place.ours and place.ours.training for place in found):
+        return []
+    return [
+        f"In training: no evaluation was made; the episodes of the last {TRAINING_STRETCH:,} agent steps (of the last "
+        "half of shorter runs), with the actors' epsilons, speak for the run."
+    ]
 
 
 def _cut_short(plan: Plan) -> list[str]:

@@ -69,6 +69,7 @@ EXPORTED = (
 )
 """The metrics that `write_results_csv` keeps unless told otherwise; a `*` at the end stands for any text."""
 
+_EPISODES = "env/episodes"
 _LABELS = ("preset", "variant", "seed")
 """What every header has."""
 
@@ -132,7 +133,8 @@ class Results:
         rows = [row for row in self.rows if name in row and end - over < row["step"] <= end]
         if not rows:
             return None
-        episodes = [row.get("env/episodes", 1.0) if name.startswith("env/") else 1.0 for row in rows]
+        # A line that measured something of episodes tells of one at least; older files have lost the count of some.
+        episodes = [max(row.get(_EPISODES, 1.0), 1.0) if name.startswith("env/") else 1.0 for row in rows]
         return float(np.average([row[name] for row in rows], weights=episodes))
 
     def last_step(self, name: str) -> int:
@@ -181,6 +183,8 @@ def _merge(rows: list[dict[str, Any]]) -> list[dict[str, float]]:
     merged: dict[int, dict[str, float]] = {}
     for row in rows:
         numbers = {name: float(value) for name, value in row.items() if isinstance(value, int | float)}
+        if row["step"] in merged and not numbers.get(_EPISODES):
+            numbers.pop(_EPISODES, None)  # none has ended since the last line at this step, which may tell of some
         merged.setdefault(row["step"], {}).update(numbers)
     return [merged[step] for step in sorted(merged)]
 

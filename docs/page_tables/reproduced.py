@@ -1,0 +1,90 @@
+"""The paper's experiments, and ours, with the runs that are kept of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+from ngu.experiments.catalogue import EXPERIMENTS
+from ngu.experiments.collecting import Collected, read_collected
+from ngu.experiments.definition import Experiment
+from ngu.experiments.scales import SCALES
+from ngu.experiments.tables import Place, markdown, places
+from ngu.report.results import Results
+from page_tables.kept import MILLION, RESULTS, runs_of
+
+_REMEDIES = "atari/montezuma_revenge/remedies/{}-seed0.csv"
+_REMEDIED = {
+    "ngu": "ngu",
+    "ngu-probed": "ngu",
+    "ngu-n1": "n1-20-frames-xi-0.4",
+    "ngu-n1-no-rnd": "n1-no-rnd",
+    "r2d2-rnd": "r2d2-rnd",
+    "r2d2-retrace": "r2d2-advantage-learning",
+    "hand-crafted": "hand-crafted",
+}
+"""Agents of experiments, and files of the runs with the remedies of docs/montezuma.md, made without `ngu reproduce`."""
+_SHOWN_BY_REMEDIED = ("table_action_prediction_montezuma", "predictability_results", "montezuma_training")
+"""Not `initial_results`: the memory of that hand-crafted agent is kept over one episode, not over three."""
+
+_STEPS = {("disco_maze_neighbours", "node"): 20 * MILLION, ("disco_maze_policies", "node"): 20 * MILLION}
+"""Experiments whose runs are compared at the steps that all of them have: the agent that they share went on."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """Where runs of experiments are kept."""
+
+    title: str
+    collected: Callable[[Experiment], Collected]
+
+
+def _remedied(entry: Experiment) -> Collected:
+    names: Mapping[str, str] = _REMEDIED if entry.name in _SHOWN_BY_REMEDIED else {}
+    kept = [(arm.name, names[arm.name]) for arm in entry.arms if arm.name in names]
+    return Collected(entry, {("montezuma_revenge", arm): runs_of(_REMEDIES.format(name)) for arm, name in kept})
+
+
+def _reproduced(scale: str) -> Source:
+    """The files under `results/reproduce/SCALE`."""
+
+    def collected(entry: Experiment) -> Collected:
+        found = read_collected(entry, RESULTS / "reproduce" / scale)
+        steps = _STEPS.get((entry.name, scale))
+        if steps is None:
+            return found
+        return Collected(entry, {key: [_until(run, steps) for run in runs] for key, runs in found.runs.items()})
+
+    return Source(f"scale {scale}", collected)
+
+
+def _until(run: Results, steps: int) -> Results:
+    return replace(run, rows=[row for row in run.rows if row["step"] < steps * 1.01])
+
+
+SOURCES = {
+    **{name: _reproduced(name) for name in SCALES},
+    "remedies": Source("scale node, with the remedies", _remedied),
+}
+
+
+def reproduced_tables() -> str:
+    """The tables of experiments of which runs are kept."""
+    parts = []
+    for source in SOURCES.values():
+        for entry in EXPERIMENTS.values():
+            collected = source.collected(entry)
+            found = _with_runs(places(entry, collected)) if collected.runs else []
+            if found:
+                parts.append(f"### {entry.name}, {source.title}\n\n{markdown(found, budgets=True)}")
+    return (
+        "\n\n".join(parts)
+        or "None of the paper's experiments has been run by `ngu reproduce` for longer than a toy yet."
+    )
+
+
+def _with_runs(found: list[Place]) -> list[Place]:
+    """The part of a table that says something about us: tasks and agents of which there is a run."""
+    tasks = {place.task for place in found if place.ours is not None}
+    agents = {place.agent for place in found if place.ours is not None}
+    return [place for place in found if place.task in tasks and place.agent in agents]
