@@ -86,6 +86,27 @@ def remedies_table() -> str:
     )
 
 
+_SAME = 2_550_000
+"""Agent steps that NGU, R2D2+RND and R2D2 have in common."""
+
+
+def same_frames_table() -> str:
+    """The paper's agents after the same frames, by training episodes."""
+    names = ("hand-crafted", "r2d2-rnd", "r2d2-advantage-learning", "ngu", "n1-20-frames-xi-0.4")
+    last_million = (_SAME - MILLION, _SAME)
+    return table(
+        f"agent, until {millions(FRAMES_OF_A_STEP * _SAME)} frames",
+        {_REMEDIES[name]: f"{GAME}/remedies/{name}-seed0.csv" for name in names},
+        {
+            "games": games(0, _SAME),
+            "score": during("env/score", 0, _SAME, style=Style(2)),
+            "score, last 4M frames": during("env/score", *last_million),
+            "rooms, last 4M frames": during("env/rooms", *last_million, style=ROOMS),
+        },
+        right=True,
+    )
+
+
 def whitening_table() -> str:
     """What f learns from whitened pictures and from others, after 150,000 steps of random play."""
     inputs = {"from 0 to 1": "scaled", "whitened": "whitened"}
@@ -243,6 +264,7 @@ def _untransformed(value: float) -> float:
 
 PARTS = [
     remedies_table,
+    same_frames_table,
     whitening_table,
     small_hand_crafted_table,
     small_learned_table,
