@@ -18,6 +18,8 @@ The first table has
 
 The second one goes by how the player's place has changed since the last step, with alpha's mean: what kind of exploring
 is paid. Whoever falls far dies, and lies still for a while before the next life begins.
+
+With --map each room is drawn as well: which share of the episodes has come to each place.
 """
 
 from __future__ import annotations
@@ -47,6 +49,10 @@ _PLACE = 4
 _MOVES = ("falls", "jumps, climbs fast", "walks, climbs", "still", "next life, room")
 """A drop of 5 pixels and more; 3 and more up or down; any other change; none; more than anybody moves in a step."""
 
+_LETTERS = ".-+#"
+_SHARES = (0.05, 0.2, 0.5)
+"""Of the episodes that came to a place: from here on the next letter stands."""
+
 
 @dataclass(frozen=True)
 class Settings:
@@ -59,6 +65,8 @@ class Settings:
     steps: int = 1500
     """Of each game; one that ends begins anew."""
     seed: int = 7
+    map: bool = False
+    """Draws where episodes have come to."""
 
 
 @dataclass(frozen=True)
@@ -82,6 +90,8 @@ class Play:
     """The factor on the episodic reward."""
     move: Tensor
     """Index into `_MOVES`; -1 where an episode begins."""
+    place: Tensor
+    """[T, E, 3]: column, row from below, and room."""
 
 
 def moves(before: Tensor, after: Tensor) -> Tensor:
@@ -124,7 +134,7 @@ def play(player: Player, settings: Settings, at_random: bool) -> Play:
     for _ in range(settings.steps):
         step = actor.step()
         age = torch.where(step.first, 0.0, age + 1)
-        counts = []
+        counts, here = [], []
         for e, seen in enumerate(visited):
             if step.first[e]:
                 seen.clear()
@@ -132,6 +142,7 @@ def play(player: Player, settings: Settings, at_random: bool) -> Play:
             place = (x, y, int(step.info[room][e]))
             counts.append(seen.get(place, 0))
             seen[place] = counts[-1] + 1
+            here.append(place)
         newest = {
             "novelty": actor.intrinsic,
             "visits": torch.tensor(counts),
@@ -142,6 +153,7 @@ def play(player: Player, settings: Settings, at_random: bool) -> Play:
             "score": step.info["score"],
             "alpha": clipped_modulator(actor.alpha, config.novelty.max_modulation),
             "move": torch.where(step.first, -1, moves(before, position(step.info))),
+            "place": torch.tensor(here),
         }
         before = position(step.info)
         for name, value in newest.items():
@@ -198,15 +210,42 @@ def report(name: str, played: Play) -> dict[str, list[float]]:
     return told
 
 
+def drawn(played: Play) -> list[str]:
+    """Every room that was seen, a letter for each place: `.` for less than 5 % of the episodes, # for half and more."""
+    episode = (played.move == -1).long().cumsum(0) * played.place.shape[1] + torch.arange(played.place.shape[1])
+    came = torch.cat([played.place, episode.unsqueeze(-1)], -1).flatten(0, 1).unique(dim=0)
+    places, counts = came[:, :3].unique(dim=0, return_counts=True)
+    shares = {
+        tuple(place): count / len(episode.unique())
+        for place, count in zip(*map(Tensor.tolist, (places, counts)), strict=True)
+    }
+    lines = []
+    for room in sorted({room for _, _, room in shares}):
+        lines.append(f"room {room}")
+        rows = [row for _, row, place in shares if place == room]
+        columns = range(max(column for column, _, place in shares if place == room) + 1)
+        for row in range(max(rows), min(rows) - 1, -1):
+            letters = (_letter(shares.get((column, row, room))) for column in columns)
+            lines.append(f"{row * _PLACE:4} {''.join(letters)}".rstrip())
+    return lines
+
+
+def _letter(share: float | None) -> str:
+    return " " if share is None else _LETTERS[sum(share >= border for border in _SHARES)]
+
+
 def main(settings: Settings) -> dict[str, dict[str, list[float]]]:
     torch.set_num_threads(1)
     player = Player.load(settings.run, "explore")
     if player.config.env.name != "atari" or player.config.env.game != HAND_CRAFTED_GAME:
         raise SystemExit(f"{settings.run} was not trained on {HAND_CRAFTED_GAME}; only there is the position known.")
-    return {
-        name: report(name, play(player, settings, at_random))
-        for name, at_random in (("the agent", False), ("at random", True))
-    }
+    told = {}
+    for name, at_random in (("the agent", False), ("at random", True)):
+        played = play(player, settings, at_random)
+        told[name] = report(name, played)
+        if settings.map:
+            print("\n".join(drawn(played)))
+    return told
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -19,9 +20,11 @@ from conftest import make_tiny_config
 from oracles import Constants, MovingAverage, algorithm_1
 
 import ngu
+from ngu.commands.train import read_config
 from ngu.config_reading import read_config_file
 from ngu.experiments.scales import SCALES
 from ngu.mixture import discounts
+from ngu.report.results import read_results
 from ngu.training import Training
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
@@ -72,6 +75,28 @@ def test_the_small_task_is_montezumas_revenge_for_either_kind_of_states() -> Non
         assert (config.env.game, config.env.num_envs, config.mixture.num_mixtures) == ("montezuma_revenge", 32, 1)
         assert config.learner.advantage_learning == 0.9
         assert config.network.whiten
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments"),
+    [
+        ("hand-crafted", "--variant hand-crafted --novelty.memory-episodes 1 --mixture.discount-max 0.99"),
+        ("n1", "--variant ngu-n1 --novelty.cluster-distance 0.2 --mixture.discount-max 0.99"),
+        ("ngu", "--variant ngu --novelty.cluster-distance 0.2"),
+        ("r2d2-rnd", "--variant r2d2-rnd"),
+    ],
+)
+def test_the_settings_for_a_node_are_those_of_the_runs_that_are_kept(name: str, arguments: str) -> None:
+    path = EXAMPLES / "montezuma_on_a_node.toml"
+    assert f"#   node {arguments}\n" in path.read_text()
+    config = read_config(["atari-node", "--config", str(path), *arguments.split()])
+    command = read_results(EXAMPLES.parent / f"results/atari/montezuma_revenge/remedies/{name}-seed0.csv").origin[
+        "command"
+    ]
+    kept = read_config(command.removeprefix("ngu train ").partition(" (")[0].split())
+    for group in ("mixture", "novelty", "network", "replay", "learner", "actor"):
+        assert getattr(config, group) == getattr(kept, group), group
+    assert (config.env.game, config.env.backend, config.env.num_envs) == ("montezuma_revenge", "workers", 128)
 
 
 def test_how_soon_is_the_player_seen(capsys: pytest.CaptureFixture[str]) -> None:
@@ -262,10 +287,11 @@ def test_what_novelty_pays_counts_visits_and_follows_algorithm_1() -> None:
 def test_look_into_a_game_agent(variant: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     training = train_montezuma(variant, tmp_path / "run")
     example = load("look_into_a_game_agent")
-    arguments = [str(tmp_path / "run"), "--envs", "2", "--steps", "120"]
+    arguments = [str(tmp_path / "run"), "--envs", "2", "--steps", "120", "--map"]
     told = example.main(tyro.cli(example.Settings, args=arguments))
     printed = capsys.readouterr().out.splitlines()
     assert [line.split(":")[0] for line in printed if "rooms" in line] == ["the agent", "at random"]
+    assert printed.count("room 1") == 2
     for columns in told.values():
         assert all(0 <= share <= 1 for share in columns["stuck"])
         assert columns["came"][0] > 0, "every step pays something"
@@ -282,6 +308,14 @@ def test_look_into_a_game_agent(variant: str, tmp_path: Path, capsys: pytest.Cap
     assert torch.equal(played.places, (played.visits == 0).cumsum(0)), "each first visit is a new place"
     assert played.visits.max() > 1, "in 50 random steps the player comes back to some places"
     assert played.age[-1].tolist() == [50.0, 50.0]
+    rooms, columns = example.drawn(played)[0], {(int(x), int(y)) for x, y, _ in played.place.flatten(0, 1)}
+    assert rooms == "room 1"
+    assert sum(line[5:].count("+") + line[5:].count("#") for line in example.drawn(played)[1:]) == len(columns)
+    # Three episodes of one environment: all come to one place, two to another, one of them twice, one to a third.
+    places = torch.tensor([[[2, 9, 1]], [[2, 9, 1]], [[3, 9, 1]], [[3, 9, 1]], [[2, 9, 1]], [[3, 9, 1]], [[0, 8, 1]]])
+    begins = torch.tensor([0, 0, 0, -1, -1, 0, 0]).unsqueeze(1)
+    some = replace(played, place=places, move=begins)
+    assert example.drawn(some) == ["room 1", "  36   ##", "  32 +"]
     config = training.config
     beta, discount = config.mixture.beta, discounts(config.mixture.num_mixtures, 0.997, 0.99)[-1]
     expected = sum(discount**t * beta * played.novelty[1 + t] for t in range(49))
