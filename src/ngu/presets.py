@@ -52,13 +52,13 @@ _DISCO_MAZE: Mapping[str, Any] = {
     "replay.capacity": 1_000_000,  # maze
     "replay.trace_length": 50,  # maze
     "replay.period": 50,  # maze
-    "replay.lookahead": 50,  # ours: with targets that end with their sequence coverage stayed below 90 %
+    "replay.lookahead": 50,  # ours: with targets that end with their sequence coverage ended below 90 %
     "replay.priority_exponent": 0.9,  # common
     "replay.min_sequences": 6250,  # common
     "learner.batch_size": 64,  # common
     "learner.replay_ratio": 1.5625,  # ours: one update per 2,048 steps; the paper's own ratio is 1.5 (App. A)
     "learner.learning_rate": 1e-3,  # maze
-    # ours: without a rise the torso died in four of nine starts; at the full rate values run away and coverage swings
+    # ours: without a rise the torso died in four of seven starts; at the full rate values run away and coverage swings
     "learner.rate_steps": (4_000_000, 12_000_000, 16_000_000),
     "learner.rate_factors": (1.0, 1.0, 0.3),
     "learner.average_share": 0.15,  # ours: at a constant rate the average sees more of a maze than the newest weights
@@ -196,11 +196,11 @@ _ATARI: Mapping[str, Any] = {
 # the GPU has the time, at twice the rate after a short rise, with a target network that follows sooner; errors measured
 # in units of their policy, since beta_0 would wait for the large values of the others to be learned; RND's mean and
 # deviation over the last hundred steps, since in so short a life its first errors would keep alpha at 1; pictures less
-# their running mean for Q and f, which else need six times the updates to see the player; random actions for the first
-# two percent of the run, since from the one action of a new network f learns nothing; no ReLU at the end of f, which
-# cuts most of its outputs off before they have learned anything; wider gaps between actions, since a step changes less
-# than values are wrong by and agents come to a halt; evaluations that end after five minutes of game; one checkpoint,
-# at the end, without replay, since 35 GB take minutes to write.
+# their running mean for Q and f, which else need five to six times the updates to see the player; random actions for
+# the first two percent of the run, since from the one action of a new network f learns nothing; no ReLU at the end of
+# f, which cuts most of its outputs off before they have learned anything; wider gaps between actions, since a step
+# changes less than values are wrong by and agents come to a halt; evaluations that end after five minutes of game; one
+# checkpoint, at the end, without replay, since 36 GB take minutes to write.
 _ATARI_NODE: Mapping[str, Any] = {
     **_ATARI,
     "mixture.balanced": True,

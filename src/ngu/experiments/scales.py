@@ -122,7 +122,7 @@ RATES: Mapping[str, Rate] = {
     "atari-node": Rate(13_200, "GPU", "docs/montezuma.md: a run of N = 32, 16 trained steps per step"),
     "disco-maze": Rate(208_000, "GPU", "docs/results.md: 40 million steps in 192 s, alone"),
     "disco-maze-small": Rate(5_276, "core", "docs/benchmarks.md: `ngu bench`"),
-    "atari-cpu": Rate(590, "core", "docs/benchmarks.md: 94 s of `ngu train`, 32 environments"),
+    "atari-cpu": Rate(590, "core", "docs/benchmarks.md: the end of `ngu train`, 32 environments"),
     "deep-sea": Rate(6_300, "core", "docs/benchmarks.md: 22 s of `ngu train`"),
     "random-coin": Rate(9_646, "core", "docs/benchmarks.md: 25 s of `ngu train`"),
     "minigrid": Rate(1_492, "core", "docs/benchmarks.md: 25 s of `ngu train`"),
