@@ -15,15 +15,10 @@ from hypothesis import strategies as st
 
 from ngu.config import LearnerConfig, NoveltyConfig
 from ngu.envs.protocol import EnvironmentSpec
-from ngu.novelty.embedding import (
-    Embedding,
-    InverseDynamics,
-    balanced_weight,
-    dimensions_in_use,
-    inverse_dynamics_loss,
-)
+from ngu.novelty.embedding import Embedding, InverseDynamics, dimensions_in_use, inverse_dynamics_loss
 from ngu.novelty.model import NoveltyModel, NoveltyTrainer
 from ngu.novelty.snapshots import EmbeddingSnapshots
+from ngu.novelty.transitions import Transitions, balanced_weight
 from ngu.observations import folded, scaled_observation
 
 CPU = torch.device("cpu")
@@ -99,7 +94,7 @@ def test_the_loss_is_the_summed_cross_entropy_of_valid_rows(seed: int, rows: int
     valid = random.random(rows) < 0.7
     # Padding may hold anything, also no action at all.
     shown = np.where(valid, action, -1)
-    loss, metrics = inverse_dynamics_loss(torch.tensor(logits), torch.tensor(shown), torch.tensor(valid))
+    loss, metrics = inverse_dynamics_loss(torch.tensor(logits), torch.tensor(shown), torch.tensor(valid).double())
     log_p = logits - np.log(np.exp(logits).sum(1, keepdims=True))
     kept = np.flatnonzero(valid)
     if not len(kept):
@@ -117,33 +112,14 @@ def test_a_weight_is_how_often_a_row_stands_there(seed: int, rows: int, actions:
         torch.tensor(random.normal(size=(rows, actions))),
         torch.tensor(random.integers(actions, size=rows)),
     )
-    valid = torch.tensor(random.random(rows) < 0.7)
     times = torch.tensor(random.integers(0, 4, size=rows))
-    weight = torch.where(valid, times.to(torch.float64), torch.nan)  # padding may hold anything
-    weighed, shares = inverse_dynamics_loss(logits, action, valid, weight)
-    repeated, expected = inverse_dynamics_loss(*(x.repeat_interleave(times, 0) for x in (logits, action, valid)))
+    weighed, shares = inverse_dynamics_loss(logits, action, times.double())
+    logits, action = (x.repeat_interleave(times, 0) for x in (logits, action))
+    repeated, expected = inverse_dynamics_loss(logits, action, torch.ones(len(action)).double())
     assert weighed.item() == pytest.approx(repeated.item())
     assert {name: share.item() for name, share in shares.items()} == pytest.approx(
         {name: share.item() for name, share in expected.items()}
     )
-
-
-@given(st.integers(2, 18), st.floats(1e-3, 1.0))
-def test_balanced_weights_make_all_actions_of_an_epsilon_greedy_policy_as_likely(actions: int, epsilon: float) -> None:
-    behaviour = torch.full((actions,), epsilon / actions, dtype=torch.float64)
-    behaviour[0] += 1 - epsilon
-    weight = balanced_weight(behaviour, actions)
-    likely = behaviour * weight
-    assert torch.allclose(likely, likely[1].expand(actions))
-    assert torch.allclose(weight[1:], torch.ones_like(weight[1:])), "what was drawn at random counts in full"
-
-
-def test_balanced_weights_of_any_policy_give_no_action_more_than_its_share() -> None:
-    behaviour = torch.rand(200, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(0)).softmax(-1)
-    likely = behaviour * balanced_weight(behaviour, 6)
-    assert (likely <= 1 / 6 + 1e-12).all()
-    assert (balanced_weight(behaviour, 6) > 0).all()
-    assert torch.equal(balanced_weight(torch.full((2,), 0.5), 2), torch.ones(2))
 
 
 def test_with_balanced_actions_f_leaves_out_what_only_the_policy_goes_by() -> None:
@@ -156,9 +132,7 @@ def test_with_balanced_actions_f_leaves_out_what_only_the_policy_goes_by() -> No
     told = {}
     for balanced in (False, True):
         torch.manual_seed(0)
-        config = dataclasses.replace(
-            ONE_NUMBER, embedding_size=2, embedding_relu=False, lifelong=False, balance_actions=balanced
-        )
+        config = dataclasses.replace(ONE_NUMBER, embedding_size=2, embedding_relu=False, lifelong=False)
         model = NoveltyModel(spec, config)
         trainer = NoveltyTrainer(model, config, LearnerConfig())
         random = torch.Generator().manual_seed(0)
@@ -173,7 +147,9 @@ def test_with_balanced_actions_f_leaves_out_what_only_the_policy_goes_by() -> No
             before[:, 1] = torch.randn(size, generator=random)
             after = before.clone()
             after[:, 1] += 0.3 * (action - 1.0) + 0.3 * torch.randn(size, generator=random)
-            trainer.train(before, action, after, behaviour=behaviour)
+            weight = balanced_weight(behaviour, actions) if balanced else torch.ones(size)
+            transitions = Transitions(before, action, after, weight)
+            trainer.train(transitions, transitions)
         assert model.inverse is not None
         base = torch.zeros(3, *spec.observation_shape)
         base[1, 0], base[2, 1] = 1.0, 1.0
@@ -186,7 +162,7 @@ def test_with_balanced_actions_f_leaves_out_what_only_the_policy_goes_by() -> No
 def test_padding_has_no_gradient() -> None:
     logits = torch.randn(4, 3, requires_grad=True)
     valid = torch.tensor([True, False, True, False])
-    inverse_dynamics_loss(logits, torch.tensor([0, 1, 2, 0]), valid)[0].backward()
+    inverse_dynamics_loss(logits, torch.tensor([0, 1, 2, 0]), valid.float())[0].backward()
     assert logits.grad is not None
     assert (logits.grad[~valid] == 0).all()
     assert (logits.grad[valid] != 0).any(1).all()

@@ -16,7 +16,7 @@ from oracles import clone, difference, epsilon_greedy_policy, followed_share, tr
 
 from ngu.config import Config, LearnerConfig
 from ngu.envs.protocol import EnvironmentSpec
-from ngu.learner import Learner, last_transitions, learning_rate, renewed_state, retrace_errors, sequence_priority
+from ngu.learner import Learner, learning_rate, renewed_state, retrace_errors, sequence_priority
 from ngu.mixture import betas, discounts
 from ngu.networks import AgentInput, QNetwork, RecurrentState
 from ngu.policy_statistics import PolicyStatistics
@@ -503,14 +503,6 @@ def test_mistake_padded_steps_are_not_trained_on() -> None:
     assert not difference(dict(one.novelty.state_dict()), dict(other.novelty.state_dict()))
 
 
-@given(st.lists(st.integers(1, 20), min_size=1, max_size=6), st.integers(1, 7))
-def test_the_last_transitions_are_counted_from_the_end(lengths: list[int], count: int) -> None:
-    index, exists = last_transitions(torch.tensor(lengths), count)
-    for b, length in enumerate(lengths):
-        assert index[exists[:, b], b].tolist() == list(range(length))[-count:]
-        assert (index[:, b] >= 0).all()
-
-
 def test_mistake_the_last_five_transitions_train_the_novelty_not_the_first() -> None:
     """Of a sequence of 7 steps these are the observations 2 to 7; 0 and 1 could be anything."""
     config = make_tiny_config()
@@ -532,14 +524,14 @@ def test_mistake_the_last_five_transitions_train_the_novelty_not_the_first() -> 
 
 @pytest.mark.parametrize("balanced", [False, True])
 def test_mistake_inverse_dynamics_gets_the_action_between_its_two_observations(balanced: bool) -> None:
-    """And, where actions are balanced, the probability of that action."""
+    """And, where actions are balanced, the probability of that action; here all that could be drawn are."""
     config = make_tiny_config(novelty__balance_actions=balanced)
     learner, batch = make_learner(config), make_batch(config, batch=3, lengths=[8, 4, 2])
     inverse = copy.deepcopy(learner.novelty.inverse)
     assert inverse is not None
     losses, right, weights = [], [], []
     for b, length in enumerate([8, 4, 2]):
-        for t in range(max(0, length - 5), length):
+        for t in range(0 if balanced else max(0, length - 5), length):
             x, y = batch.inputs.observation[t, b], batch.inputs.observation[t + 1, b]
             logits = inverse(x.unsqueeze(0), y.unsqueeze(0))[0].squeeze(0)
             losses.append(-torch.log_softmax(logits, 0)[batch.action[t, b]].item())
@@ -550,6 +542,25 @@ def test_mistake_inverse_dynamics_gets_the_action_between_its_two_observations(b
     metrics = learner.pop_statistics()
     assert metrics["loss/inverse"] == pytest.approx(np.dot(losses, weights), rel=1e-4)
     assert metrics["inverse/accuracy"] == pytest.approx(np.average(right, weights=weights), rel=1e-4)
+
+
+def test_balanced_actions_train_f_on_the_random_steps_of_whole_sequences() -> None:
+    """The only random step of a sequence comes early, where the last transitions do not reach."""
+    config = make_tiny_config(novelty__balance_actions=True, novelty__train_frames=1)
+    batch = make_batch(config, batch=4, lengths=[8, 8, 8, 8])
+    batch.behaviour[:] = 0.999_999
+    batch.behaviour[2] = 1e-6
+
+    def f_after(change: int | None) -> dict[str, Any]:
+        learner, changed = make_learner(config), copy.deepcopy(batch)
+        if change is not None:
+            changed.inputs.observation[change] += 1.0
+        learner.update(changed, 0)
+        assert learner.novelty.inverse is not None
+        return clone(dict(learner.novelty.inverse.state_dict()))
+
+    unchanged = f_after(None)
+    assert [bool(difference(unchanged, f_after(time))) for time in range(9)] == [time in (2, 3) for time in range(9)]
 
 
 def test_rnd_is_trained_on_the_last_next_observations() -> None:

@@ -19,11 +19,11 @@ from test_learner import CPU, SPEC, make_batch, make_learner
 
 from ngu.agent import Pupil, weights_of
 from ngu.envs.protocol import EnvironmentSpec
-from ngu.learner import last_transitions
 from ngu.networks import PreparedInput, QNetwork
 from ngu.novelty.embedding import Embedding
 from ngu.novelty.reward import IntrinsicReward
 from ngu.novelty.snapshots import EmbeddingSnapshots
+from ngu.novelty.transitions import last_transitions
 from ngu.observations import Whitening, folded, whiten
 from ngu.runners.local import LocalRunner
 

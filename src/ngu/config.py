@@ -244,7 +244,7 @@ class NoveltyConfig:
     train_frames: int = 5
     """How many of each sequence's last transitions train inverse dynamics and RND."""
     balance_actions: bool = False
-    """Weigh transitions for inverse dynamics as if all actions were as likely: else f learns what the policy sees."""
+    """Draw what trains inverse dynamics as if all actions were as likely: else f learns what the policy goes by."""
 
     def __post_init__(self) -> None:
         _require_kinds("novelty", self)

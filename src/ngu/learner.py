@@ -20,6 +20,7 @@ from ngu.graphs import Branch, Graphed, fusable
 from ngu.mixture import Mixture
 from ngu.networks import AgentInput, PreparedInput, QNetwork, RecurrentState
 from ngu.novelty.model import NoveltyModel, NoveltyReport, NoveltyTrainer
+from ngu.novelty.transitions import Transitions, drawn_to_balance_actions, last_of_each
 from ngu.optimiser import GuardedAdam
 from ngu.policy_statistics import PolicyStatistics
 from ngu.precision import autocast
@@ -37,18 +38,6 @@ class Update:
     applied: Tensor
 
 
-@dataclass
-class Frames:
-    """F transitions (x_t, a_t, x_{t+1}), [F, ...] each."""
-
-    observation: Tensor
-    action: Tensor
-    behaviour: Tensor
-    """mu(a_t|x_t)"""
-    next_observation: Tensor
-    valid: Tensor
-
-
 def learning_rate(config: LearnerConfig, agent_steps: int) -> float:
     """The rate after so many agent steps: a linear rise to the first of `rate_steps`, then geometric between them."""
     if not config.rate_steps:
@@ -62,15 +51,6 @@ def learning_rate(config: LearnerConfig, agent_steps: int) -> float:
             return float(config.learning_rate * factor * (next_factor / factor) ** share)
         begin, factor = end, next_factor
     return config.learning_rate * factor
-
-
-def last_transitions(length: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """Time indices [count, B] of each sequence's last transitions, and which of them exist.
-
-    For a length of 7 and a count of 5: 2, 3, 4, 5, 6. Shorter sequences fill up with index 0, marked False.
-    """
-    index = length - count + torch.arange(count, device=length.device).unsqueeze(1)
-    return index.clamp_min(0), index >= 0
 
 
 @fusable
@@ -247,12 +227,11 @@ class Learner:
             self.average.take_over_inputs(self.network)
 
     def _learn(self, batch: Batch) -> Update:
-        frames = self._last_frames(batch)
+        last = last_of_each(batch, self.config.novelty.train_frames)
+        controlled = self._to_learn_control(batch, last)
         with self._novelty_branch.fork():
-            report = self.novelty_trainer.train(
-                frames.observation, frames.action, frames.next_observation, frames.valid, frames.behaviour
-            )
-        self.network.observe(frames.next_observation, frames.valid)
+            report = self.novelty_trainer.train(controlled, last)
+        self.network.observe(last.next_observation, last.valid)
         mixture = self._trained_mixture(batch.inputs.mixture)
         with autocast(self.device, self.precision):
             inputs = self._shared_inputs(batch.inputs, mixture)
@@ -285,6 +264,14 @@ class Learner:
         self._count(loss.detach(), step.grad_norm, step.refused, summary, report)
         return Update(torch.where(step.applied, priority, torch.nan), step.applied)
 
+    def _to_learn_control(self, batch: Batch, last: Transitions) -> Transitions:
+        """What trains inverse dynamics: the last transitions, or as many that are drawn to balance actions."""
+        if not (self.config.novelty.balance_actions and self.novelty_trainer.inverse):
+            return last
+        random = torch.rand(batch.trained.numel(), device=self.device, generator=self.generator)
+        count = self.config.novelty.train_frames
+        return drawn_to_balance_actions(batch, count, self.network.num_actions, random)
+
     def _shared_inputs(self, inputs: AgentInput, mixture: Tensor) -> PreparedInput:
         """Inputs [T, B, ...] for both networks: the policy that is trained, and observations prepared once."""
         flat = self.network.prepare(inputs.observation.flatten(0, 1))
@@ -299,21 +286,6 @@ class Learner:
         draw = torch.rand(2, len(collected), device=self.device, generator=self.generator)
         shift = 1 + (draw[1] * (count - 1)).to(torch.int64).clamp_max(count - 2)
         return torch.where(draw[0] < ratio, (collected + shift) % count, collected)
-
-    def _last_frames(self, batch: Batch) -> Frames:
-        """What trains inverse dynamics and RND: the last transitions of each sequence's valid part."""
-        index, exists = last_transitions(
-            batch.length, min(self.config.novelty.train_frames, self.config.replay.trace_length)
-        )
-        column = torch.arange(len(batch.length), device=self.device).expand_as(index)
-        observation = batch.inputs.observation
-        return Frames(
-            observation=observation[index, column].flatten(0, 1),
-            action=batch.action[index, column].flatten(),
-            behaviour=batch.behaviour[index, column].flatten(),
-            next_observation=observation[index + 1, column].flatten(0, 1),
-            valid=exists.flatten(),
-        )
 
     @torch.no_grad()
     def _count(

@@ -66,37 +66,23 @@ class InverseDynamics(nn.Module):
         return logits, states[: len(observation)]
 
 
-def balanced_weight(behaviour: Tensor, num_actions: int) -> Tensor:
-    """What transitions count where no action shall count for more than another: mu_least / mu(a|x), [B] in [0, 1].
-
-    `behaviour` [B] is mu(a|x), the probability with which the action was taken. Of an epsilon-greedy policy it tells
-    epsilon, and so the probability of its least likely actions: mu itself, or (1 - mu) / (A - 1) where the best one was
-    taken. With these weights all actions are as likely in every state, and it does not help h to know the policy.
-    """
-    others = (1 - behaviour) / max(num_actions - 1, 1)
-    return torch.minimum(behaviour, others) / behaviour
-
-
-def inverse_dynamics_loss(
-    logits: Tensor, action: Tensor, valid: Tensor, weight: Tensor | None = None
-) -> tuple[Tensor, dict[str, Tensor]]:
-    """Cross entropy summed over valid transitions, with the accuracy and, for scale, the commonest action's share.
+def inverse_dynamics_loss(logits: Tensor, action: Tensor, weight: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
+    """Cross entropy summed over transitions, with the accuracy and, for scale, the commonest action's share.
 
     Args:
         logits: [B, A]
         action: [B] int64
-        valid: [B] bool
-        weight: [B] what each transition counts, in all of these; None is 1.
+        weight: [B] what each transition counts, in all of these; 0 on padding.
     """
-    counted = torch.where(valid, 1.0 if weight is None else weight, 0.0)
-    count = counted.sum().clamp_min(torch.finfo(counted.dtype).tiny)
+    valid = weight > 0
+    count = weight.sum().clamp_min(torch.finfo(weight.dtype).tiny)
     # Padded rows may hold any action; they are replaced before the loss looks at them.
     safe_action = torch.where(valid, action, 0)
     each = nn.functional.cross_entropy(logits, safe_action, reduction="none")
-    loss = torch.where(valid, each * counted, 0.0).sum()
-    right = torch.where(logits.argmax(-1) == safe_action, counted, 0.0).sum() / count
+    loss = torch.where(valid, each * weight, 0.0).sum()
+    right = torch.where(logits.argmax(-1) == safe_action, weight, 0.0).sum() / count
     actions = torch.arange(logits.shape[-1], device=action.device)
-    majority = torch.where(safe_action.unsqueeze(-1) == actions, counted.unsqueeze(-1), 0.0).sum(0).max() / count
+    majority = torch.where(safe_action.unsqueeze(-1) == actions, weight.unsqueeze(-1), 0.0).sum(0).max() / count
     return loss, {"inverse/accuracy": right, "inverse/majority": majority}
 
 

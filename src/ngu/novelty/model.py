@@ -10,8 +10,9 @@ from torch import Tensor, nn
 
 from ngu.config import LearnerConfig, NoveltyConfig, Precision
 from ngu.envs.protocol import EnvironmentSpec
-from ngu.novelty.embedding import InverseDynamics, balanced_weight, dimensions_in_use, inverse_dynamics_loss
+from ngu.novelty.embedding import InverseDynamics, dimensions_in_use, inverse_dynamics_loss
 from ngu.novelty.lifelong import RandomNetworkDistillation
+from ngu.novelty.transitions import Transitions
 from ngu.optimiser import GuardedAdam
 from ngu.precision import autocast
 
@@ -70,46 +71,24 @@ class NoveltyTrainer:
         inverse = ["loss/inverse", "inverse/accuracy", "inverse/majority", "inverse/dimensions"]
         return (inverse if self.inverse is not None else []) + (["loss/rnd"] if self.rnd is not None else [])
 
-    def train(
-        self,
-        observation: Tensor,
-        action: Tensor,
-        next_observation: Tensor,
-        valid: Tensor | None = None,
-        behaviour: Tensor | None = None,
-    ) -> NoveltyReport:
-        """One step of both losses on B transitions.
-
-        Args:
-            observation: [B, *observation_shape] x_t
-            action: [B] int64 a_t
-            next_observation: [B, *observation_shape] x_{t+1}
-            valid: [B] bool; rows that are False (padding) do not count.
-            behaviour: [B] mu(a_t|x_t), the probabilities that the actions were taken with; where the config's
-                `balance_actions` is set.
-        """
-        if valid is None:
-            valid = torch.ones(action.shape, dtype=torch.bool, device=action.device)
+    def train(self, controlled: Transitions, seen: Transitions) -> NoveltyReport:
+        """One step of both losses: of inverse dynamics on `controlled`, of RND on what `seen` came to."""
         values: dict[str, Tensor] = {}
-        refused = torch.zeros((), dtype=torch.bool, device=action.device)
+        refused = torch.zeros((), dtype=torch.bool, device=seen.action.device)
         if self.inverse is not None and self.model.inverse is not None:
-            self.model.inverse.embedding.observe(next_observation, valid)
-            with autocast(action.device, self.precision):
-                logits, state = self.model.inverse(observation, next_observation)
-            weight = None
-            if self.config.balance_actions:
-                assert behaviour is not None
-                weight = balanced_weight(behaviour, logits.shape[-1])
-            loss, metrics = inverse_dynamics_loss(logits, action, valid, weight)
+            self.model.inverse.embedding.observe(controlled.next_observation, controlled.valid)
+            with autocast(controlled.action.device, self.precision):
+                logits, state = self.model.inverse(controlled.observation, controlled.next_observation)
+            loss, metrics = inverse_dynamics_loss(logits, controlled.action, controlled.weight)
             step = self.inverse.step(loss)
-            metrics["inverse/dimensions"] = dimensions_in_use(state, valid)
+            metrics["inverse/dimensions"] = dimensions_in_use(state, controlled.valid)
             values |= {"loss/inverse": loss.detach(), **metrics}
             refused = refused | step.refused
         if self.rnd is not None and self.model.rnd is not None:
-            self.model.rnd.observe(next_observation, valid)
-            with autocast(action.device, self.precision):
-                error = self.model.rnd.error(next_observation)
-            loss = torch.where(valid, error, 0.0).sum()
+            self.model.rnd.observe(seen.next_observation, seen.valid)
+            with autocast(seen.action.device, self.precision):
+                error = self.model.rnd.error(seen.next_observation)
+            loss = torch.where(seen.valid, error, 0.0).sum()
             step = self.rnd.step(loss)
             values |= {"loss/rnd": loss.detach()}
             refused = refused | step.refused

@@ -6,7 +6,7 @@ with `train` on transitions from anywhere.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -23,6 +23,7 @@ from ngu.novelty.lifelong import RandomNetworkDistillation, clipped_modulator, m
 from ngu.novelty.model import NoveltyModel, NoveltyReport, NoveltyTrainer
 from ngu.novelty.nearest import search_nearest
 from ngu.novelty.snapshots import EmbeddingSnapshots
+from ngu.novelty.transitions import Transitions, balanced_weight
 from ngu.precision import autocast, in_full, storage_dtype
 
 
@@ -267,8 +268,9 @@ class IntrinsicReward:
         valid: Tensor | None = None,
         behaviour: Tensor | None = None,
     ) -> NoveltyReport:
-        """Trains the model on B transitions (see `NoveltyTrainer.train`) and acts with the result.
+        """Trains the model on B transitions (x_t, a_t, x_{t+1}) and acts with the result.
 
+        Rows where `valid` [B] bool is False are padding and do not count.
         `behaviour` [B] are the probabilities with which the actions were taken, given where the config's
         `balance_actions` is set, and only there.
         """
@@ -283,7 +285,13 @@ class IntrinsicReward:
         check_behaviour(behaviour, action, valid, self.config.balance_actions, device)
         if self._trainer is None:
             self._trainer = NoveltyTrainer(self.model, self.config, self._optimiser, self.precision)
-        report = self._trainer.train(observation, action, next_observation, valid, behaviour)
+        weight = torch.ones(action.shape, device=device) if valid is None else valid.float()
+        seen = Transitions(observation, action, next_observation, weight)
+        controlled = seen
+        if behaviour is not None:
+            balanced = balanced_weight(behaviour, self.spec.num_actions)
+            controlled = replace(seen, weight=torch.where(seen.valid, balanced, 0.0))
+        report = self._trainer.train(controlled, seen)
         self.publish(self.model)
         return report
 
