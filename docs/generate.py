@@ -181,6 +181,8 @@ def experiments_sections() -> str:
                 else ", ".join(task.title for task in entry.tasks)
             )
             lines += ["", f"Agents: {agents}. Tasks: {_in_cell(games)}."]
+        if entry.presets:
+            lines += ["", f"Nothing is run. Beside the paper's: {', '.join(f'`{name}`' for name in entry.presets)}."]
         said = [f"The paper's text: {text}" for text in entry.said]
         if said or entry.remarks:
             lines += ["", _in_cell(" ".join((*said, *entry.remarks)))]

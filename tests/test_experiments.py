@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import csv
 import itertools
 import math
 import re
@@ -31,7 +33,8 @@ from ngu.experiments.statistics import bootstrap_bands, bootstrap_interval, mean
 from ngu.experiments.tables import as_csv, markdown, places
 from ngu.experiments.writing import write
 from ngu.metrics import explain
-from ngu.presets import PRESETS
+from ngu.presets import PRESETS, preset
+from ngu.report.groups import flat_settings
 from ngu.report.results import Results
 from ngu.report.style import LIGHT
 
@@ -42,11 +45,12 @@ LABELS = re.findall(
     """
 fig_disco_maze fig_ablations table_ablations table_action_prediction_montezuma hard_explore_hns_graph ap_mr_graph
 table_single_mixture_dense_games ngu_evals_graph beta_distrib gamma_distrib ng1_embedding_pitfall ng1_embedding_mr
-ng1_nn_pitfall ng1_nn_mr ng1_l_pitfall ng1_l_mr beta_results table_atari57 atari57 predictability_results
-initial_results
+ng1_nn_pitfall ng1_nn_mr ng1_l_pitfall ng1_l_mr beta_results table_computation_comparison
+table_hyper_montezuma_common table_hyper_discomaze table_hyper_atari table_hyper_ranges table_atari57 atari57
+predictability_results initial_results
 """,
 )
-"""Every figure and table of the paper that shows results."""
+"""Every table of the paper, and every figure but the drawings of networks."""
 
 TRAINED = [entry for entry in EXPERIMENTS.values() if entry.tasks]
 
@@ -237,7 +241,8 @@ def test_every_claim_belongs_to_an_experiment_and_a_verdict_to_runs() -> None:
         assert bool(claim.evidence) == (claim.verdict != "not yet tested")
         for evidence in claim.evidence:
             assert evidence.runs(ROOT / "results")
-    assert {claim.experiment for claim in CLAIMS} >= set(LABELS) - {"beta_distrib", "gamma_distrib", "atari57"}
+    with_claims = {name for name in LABELS if EXPERIMENTS[name].tasks} - {"atari57"}
+    assert {claim.experiment for claim in CLAIMS} >= with_claims
 
 
 def test_a_claim_can_rest_on_the_last_stretch_of_a_run(tmp_path: Path) -> None:
@@ -356,6 +361,63 @@ def test_every_rung_of_a_ladder_has_a_number_of_its_own(tmp_path: Path) -> None:
         assert f"| i = 31 | {last} |" in markdown(found)
 
 
+# ------------------------------------------------------------------------------------------------- tables of settings
+
+SETTINGS = [entry for entry in EXPERIMENTS.values() if entry.kind == "settings"]
+
+
+@pytest.mark.parametrize(
+    ("name", "preset_name", "numbers"),
+    [("table_hyper_montezuma_common", "atari", 31), ("table_hyper_discomaze", "disco-maze", 17),
+     ("table_hyper_atari", "atari", 1)],
+)  # fmt: skip
+def test_settings_are_what_the_paper_prints(name: str, preset_name: str, numbers: int) -> None:
+    """Read from the printed line, not from the other transcription in `test_presets.py`."""
+    held, compared = flat_settings(preset(preset_name)), 0
+    for line in EXPERIMENTS[name].lines:
+        assert bool(line.settings) or line.built
+        if not line.settings or line.built:
+            continue
+        values = [held[setting] for setting in line.settings]
+        try:
+            printed = ast.literal_eval(line.printed)
+        except (SyntaxError, ValueError):
+            continue
+        compared += len(values)
+        assert all((tuple(value) if isinstance(value, list) else value) == printed for value in values), line.name
+    assert compared == numbers, "a line is compared with what it prints, or says how it is built"
+
+
+def test_every_value_of_the_ranges_has_a_variant() -> None:
+    for line in EXPERIMENTS["table_hyper_ranges"].lines:
+        (setting,) = line.settings
+        tried = [flat_settings(preset("atari", variant))[setting] for variant in line.variants]
+        assert set(tried) == ast.literal_eval(line.printed)
+        assert len(set(tried)) == len(tried)
+        assert all(variant in line.here("atari") for variant in line.variants)
+
+
+def test_the_agents_of_the_paper_have_its_actors_and_frames() -> None:
+    told = {line.name: (line.printed, line.here("atari")) for line in EXPERIMENTS["table_computation_comparison"].lines}
+    assert len(told) == 10
+    for name, (printed, here) in told.items():
+        if here == "not part of ngu":
+            continue
+        actors, frames = 256, 35_000_000_000
+        assert printed == f"{actors} actors, {frames // 1_000_000_000} B frames", name
+        assert here == f"env.num_envs {actors}; run.steps {frames // 4:,}; 4 frames a step"
+
+
+@pytest.mark.parametrize("entry", SETTINGS, ids=lambda entry: entry.name)
+def test_a_table_of_settings_has_the_papers_column_and_one_for_each_preset(entry: Experiment, tmp_path: Path) -> None:
+    found = places(entry, read_collected(entry, tmp_path))
+    rows = list(csv.DictReader(as_csv(entry, found).splitlines()))
+    assert [row["setting"] for row in rows] == [line.name for line in entry.lines]
+    assert [row["paper"] for row in rows] == [line.printed for line in entry.lines]
+    assert list(rows[0]) == ["setting", "paper", *entry.presets]
+    assert all(all(row.values()) for row in rows)
+
+
 def test_unequal_budgets_are_told(tmp_path: Path) -> None:
     write_run(tmp_path, "pitfall", "ngu", 0, {"eval/exploit/score": (0.0, 10.0, 20.0)})
     write_run(tmp_path, "pitfall", "r2d2-retrace", 0, {"eval/explore/score": (0.0, -5.0)})
@@ -399,7 +461,7 @@ def test_training_episodes_speak_for_runs_without_an_evaluation_and_are_called_s
     assert found["NGU(N=32)"].lines(with_budget=True) == ["2.0 in training after 1.2k", "paper 8.4k±4.5k"]
     assert found["R2D2(Retrace)"].lines()[0] == "25.0 in training"
     assert found["NGU(N=1)"].lines()[0] == "7.0"
-    assert "Pitfall!,NGU(N=32),score (training),2.0" in as_csv(list(found.values()), None)
+    assert "Pitfall!,NGU(N=32),score (training),2.0" in as_csv(entry, list(found.values()))
     plan = plan_of(entry.name, "laptop", tmp_path)
     assert "In training: no evaluation was made" in write(plan, collected, "ngu reproduce").caption
     curves = experiment("ap_mr_graph").only(("pitfall",), ("ngu", "ngu-n1"))

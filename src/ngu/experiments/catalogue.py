@@ -1,11 +1,11 @@
-"""The experiments: every figure and table of the paper that shows results, by its label there."""
+"""The experiments: every table of the paper and every figure that shows results, by its label there."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
 from ngu.errors import UserError, unknown_name
-from ngu.experiments import agents, paper_numbers
+from ngu.experiments import agents, paper_numbers, paper_settings
 from ngu.experiments.agents import (
     BETA_HIGH,
     BETA_LOW,
@@ -25,6 +25,7 @@ from ngu.experiments.agents import (
 )
 from ngu.experiments.definition import EXPLORE_SCORE, Arm, Column, Experiment, Panel, Task
 from ngu.experiments.ours import COVERAGE, MAZE_PANEL, OURS
+from ngu.experiments.paper_settings import Line
 from ngu.variants import VARIANTS
 
 ATARI_FRAMES = 35_000_000_000
@@ -110,6 +111,12 @@ _SINGLE_POLICY = tuple(
         strict=True,
     )
 )
+
+
+def _settings(name: str, place: str, title: str, shows: str, lines: tuple[Line, ...], *presets: str) -> Experiment:
+    """A table of the paper's settings, beside those of presets."""
+    return Experiment(name, "settings", title, place, shows, seeds=0, lines=lines, presets=presets)
+
 
 _HAND_CRAFTED = tuple(map(_variant, ("hand-crafted", "hand-crafted-no-rnd", "hand-crafted-no-extrinsic")))
 _PROBED = Arm("ngu-probed", "learned controllable states", "ngu", {**NGU.settings, "probe.enabled": True})
@@ -269,6 +276,50 @@ _ALL: tuple[Experiment, ...] = (
         frames=ATARI_FRAMES,
         published=paper_numbers.FURTHER_ABLATIONS,
         smoke=(("gravitar",), ("ngu", "beta-0.5")),
+    ),
+    _settings(
+        "table_computation_comparison",
+        "Tab. 5, App. D",
+        "How many actors and frames each agent had",
+        "The paper's own agents all had 256 actors and 35 billion frames.",
+        paper_settings.COMPUTATION,
+        "atari",
+        "atari-node",
+    ),
+    _settings(
+        "table_hyper_montezuma_common",
+        "Tab. 6, App. F.2",
+        "Common hyperparameters",
+        "What all experiments have, but for the lines of table_hyper_discomaze on the Disco Maze.",
+        paper_settings.COMMON,
+        "atari",
+        "atari-node",
+        "disco-maze",
+    ),
+    _settings(
+        "table_hyper_discomaze",
+        "Tab. 7, App. F.3",
+        "Disco Maze hyperparameters",
+        "What the Disco Maze has instead of the common hyperparameters.",
+        paper_settings.DISCO_MAZE,
+        "disco-maze",
+        "disco-maze-small",
+    ),
+    _settings(
+        "table_hyper_atari",
+        "Tab. 8, App. F.4",
+        "Atari pre-processing hyperparameters",
+        "One frame in grey, four repeats, all 18 actions, up to 30 no-ops, 30 minutes.",
+        paper_settings.ATARI,
+        "atari",
+    ),
+    _settings(
+        "table_hyper_ranges",
+        "Tab. 9, App. F.5",
+        "Range of hyperparameters sweeps",
+        "What was tried to choose the settings of NGU(N=32); here each value is a variant.",
+        paper_settings.RANGES,
+        "atari",
     ),
     Experiment(
         name="table_atari57",

@@ -13,9 +13,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from ngu.errors import UserError, unknown_name
+from ngu.experiments.paper_settings import Line
 
 WorldKind = Literal["atari", "disco-maze", "deep-sea", "random-coin", "minigrid"]
-Kind = Literal["table", "curves", "bars", "ladder"]
+Kind = Literal["table", "curves", "bars", "ladder", "settings"]
 
 SCORE = ("eval/exploit/score", "eval/explore/score")
 """The score that the paper reports is that of beta_0; a single policy (N = 1) is called explore and is the only one."""
@@ -124,6 +125,10 @@ class Experiment:
     """Kind `curves`."""
     groups: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     """Kind `bars`: names of tasks whose human-normalised scores are averaged."""
+    lines: tuple[Line, ...] = ()
+    """Kind `settings`: what the paper's table prints."""
+    presets: tuple[str, ...] = ()
+    """Kind `settings`: whose values stand beside them."""
     frames: int | None = None
     """The paper's frames for each run; None where it does not say."""
     seeds: int = 3

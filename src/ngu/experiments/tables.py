@@ -42,8 +42,8 @@ class Place:
     paper_value: float | None = None
     paper_error: float | None = None
     share: bool = False
-    missing: str = "not run"
-    """What is said where there is no number of ours."""
+    words: str = "not run"
+    """What stands where there is no number of ours."""
     digits: int = 1
     """Decimals of ours; the paper prints scores with one."""
 
@@ -60,7 +60,7 @@ class Place:
 
     def _ours(self) -> str:
         if self.ours is None:
-            return self.missing
+            return self.words
         if self.ours.seeds == 1:
             return self._number(self.ours.value)
         return f"{self._number(self.ours.value)} [{self._number(self.ours.low)}, {self._number(self.ours.high)}]"
@@ -81,6 +81,12 @@ def places(experiment: Experiment, collected: Collected) -> list[Place]:
             Place(f"i = {index}", experiment.name, "value", Estimate(value, value, value, 1, 0), "", digits=_FINE)
             for index, value in enumerate(values)
         ]
+    if experiment.kind == "settings":
+        return [
+            Place(whose, line.name, "setting", None, "", words=words)
+            for line in experiment.lines
+            for whose, words in [("paper", line.printed), *((name, line.here(name)) for name in experiment.presets)]
+        ]
     found = [_quoted(experiment, row, task) for row in experiment.published for task in experiment.tasks]
     for column in experiment.columns:
         for panel in _tabulated(experiment):
@@ -94,7 +100,7 @@ def _quoted(experiment: Experiment, row: str, task: Task) -> Place | None:
     number = experiment.published[row].get(task.name)
     if number is None or not number.quoted:
         return None
-    return Place(task.title, row, _measurement(experiment), None, number.text, number.value, missing="")
+    return Place(task.title, row, _measurement(experiment), None, number.text, number.value, words="")
 
 
 def _tabulated(experiment: Experiment) -> tuple[Panel, ...]:
@@ -120,7 +126,7 @@ def _place(experiment: Experiment, collected: Collected, column: Column, task: T
         number.value if number else None,
         number.error if number else None,
         share=panel.share,
-        missing="not measured" if collected.of(column, task) else "not run",
+        words="not measured" if collected.of(column, task) else "not run",
     )
 
 
@@ -188,15 +194,19 @@ def _in_cell(text: str) -> str:
     return text.replace("|", "\\|").replace("*", "\\*").replace("\n", "<br>")
 
 
-def as_csv(found: Sequence[Place], frames: int | None) -> str:
-    """A line for each number."""
+def as_csv(experiment: Experiment, found: Sequence[Place]) -> str:
+    """A line for each number; of settings, the table as it is."""
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
+    if experiment.kind == "settings":
+        head, rows = grid(found)
+        writer.writerows([["setting", *head[1:]], *rows])
+        return text.getvalue()
     writer.writerow(_CSV_HEAD)
     for place in found:
         ours = place.ours
         numbers = [ours.value, ours.low, ours.high, ours.seeds, ours.frames] if ours else [""] * 5
-        paper = [place.paper_value, place.paper_error, frames if place.paper else None]
+        paper = [place.paper_value, place.paper_error, experiment.frames if place.paper else None]
         row = [
             place.task,
             place.agent,

@@ -44,7 +44,7 @@ def write(plan: Plan, collected: Collected, command: str) -> Written:
             keep("figure.png", to_png(figure))
             keep("figure.svg", _svg(figure))
     keep("table.md", _page(experiment, found, caption, drawn=figure is not None).encode())
-    keep("table.csv", as_csv(found, experiment.frames).encode())
+    keep("table.csv", as_csv(experiment, found).encode())
     commands = [f"# {command}", *(cell.command() for cell in plan.cells())]
     keep("commands.txt", ("\n".join(commands) + "\n").encode())
     return Written(found, caption, files)

@@ -67,15 +67,15 @@ def _settings_rows(config: Config) -> tuple[list[str], int]:
         changed += differs
         cells = [
             markup.code(name),
-            markup.code(_in_words(value)),
-            markup.code(_in_words(usual[name])) if differs else markup.text(""),
+            markup.code(value_in_words(value)),
+            markup.code(value_in_words(usual[name])) if differs else markup.text(""),
             markup.text(explanations().get(name, "")),
         ]
         rows.append(markup.row(cells, "changed" if differs else ""))
     return rows, changed
 
 
-def _in_words(value: Any) -> str:
+def value_in_words(value: Any) -> str:
     if isinstance(value, bool):
         return "on" if value else "off"
     if isinstance(value, tuple | list):
