@@ -14,7 +14,10 @@ from pathlib import Path
 
 from ngu.experiments.catalogue import experiment
 from ngu.experiments.figures import draw
+from ngu.machine import use_one_thread
+from ngu.report.page import write_figure
 from ngu.report.style import LIGHT, house_style, to_png
+from page_tables.kept import RESULTS
 from page_tables.reproduced import SOURCES
 
 IMAGES = Path(__file__).parent / "images"
@@ -31,11 +34,22 @@ class Drawn:
     variants: tuple[str, ...] = ()
 
 
-FIGURES = {
+@dataclass(frozen=True)
+class Reported:
+    """What `ngu report` draws of files, scripted players beside them."""
+
+    files: tuple[str, ...]
+    """Patterns under `results/`."""
+
+
+FIGURES: dict[str, Drawn | Reported] = {
     "deep-sea": Drawn("deep_sea", "laptop", ("deep-sea-20",)),
     "minigrid": Drawn("minigrid", "laptop", ("minigrid-MultiRoom-N4-S5",)),
     "random-coin": Drawn("random_coin", "laptop"),
     "random-coin-balanced": Drawn("random_coin_balanced", "laptop"),
+    "disco-maze": Reported(
+        tuple(f"reproduce/node/disco-maze/{agent}-seed*.csv" for agent in ("ngu", "random-projection", "rnd-only"))
+    ),
     "disco-maze-small": Drawn("fig_disco_maze", "laptop"),
     "pong": Drawn("pong_family", "node"),
     "montezuma": Drawn("montezuma_training", "node"),
@@ -44,18 +58,22 @@ FIGURES = {
 """Name of a picture in docs/images -> what it shows."""
 
 
-def picture(drawn: Drawn) -> bytes:
+def write(drawn: Drawn | Reported, path: Path) -> None:
     """As a PNG file."""
+    if isinstance(drawn, Reported):
+        write_figure([file for pattern in drawn.files for file in sorted(RESULTS.glob(pattern))], path)
+        return
     entry = experiment(drawn.experiment).only(drawn.tasks, drawn.variants)
     with house_style():
         figure = draw(entry, SOURCES[drawn.source].collected(entry), LIGHT)
     if figure is None:
         raise ValueError(f"nothing is kept of {drawn.experiment} in {SOURCES[drawn.source].title}")
-    return to_png(figure)
+    path.write_bytes(to_png(figure))
 
 
 if __name__ == "__main__":
+    use_one_thread()
     for name, drawn in FIGURES.items():
         path = IMAGES / f"{name}.png"
-        path.write_bytes(picture(drawn))
+        write(drawn, path)
         print(path)

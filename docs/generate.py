@@ -16,7 +16,8 @@ from typing import Any, get_args
 from ngu.config import Config
 from ngu.envs.atari_games import ATARI_GAMES
 from ngu.experiments.catalogue import EXPERIMENTS
-from ngu.experiments.claims import CLAIMS, Claim, Verdict
+from ngu.experiments.claims import CLAIMS
+from ngu.experiments.evidence import Claim, Verdict
 from ngu.experiments.listing import HEAD, entries, sources
 from ngu.experiments.plan import Plan
 from ngu.experiments.scales import SCALES

@@ -21,11 +21,13 @@ from ngu.envs.atari_games import ATARI_GAMES, human_normalised
 from ngu.errors import UserError
 from ngu.experiments import paper_numbers
 from ngu.experiments.catalogue import EXPERIMENTS, experiment
-from ngu.experiments.claims import CLAIMS, Evidence
+from ngu.experiments.claims import CLAIMS
 from ngu.experiments.collecting import in_training, read_collected
 from ngu.experiments.definition import SCORE, Experiment, Published, printed_number
+from ngu.experiments.evidence import Evidence
 from ngu.experiments.figures import draw
 from ngu.experiments.listing import entries, frames_in_words, in_lines
+from ngu.experiments.paper_settings import held_by
 from ngu.experiments.plan import Plan, cost, paper_cost, smoke_part
 from ngu.experiments.running import command_of
 from ngu.experiments.scales import RATES, SCALES, scale
@@ -388,17 +390,27 @@ def test_settings_are_what_the_paper_prints(name: str, preset_name: str, numbers
     assert compared == numbers, "a line is compared with what it prints, or says how it is built"
 
 
-def test_every_value_of_the_ranges_has_a_variant() -> None:
-    for line in EXPERIMENTS["table_hyper_ranges"].lines:
-        (setting,) = line.settings
-        tried = [flat_settings(preset("atari", variant))[setting] for variant in line.variants]
-        assert set(tried) == ast.literal_eval(line.printed)
-        assert len(set(tried)) == len(tried)
-        assert all(variant in line.here("atari") for variant in line.variants)
+def test_every_value_of_the_ranges_is_run() -> None:
+    """table_hyper_ranges and, of R2D2+RND, App. F.1."""
+    tried: dict[str, set[float]] = {}
+    entry = experiment("table_hyper_ranges").only(("pong",), ())
+    for cell in Plan(entry, scale("paper"), Path("runs"), seeds=1).cells():
+        config = cell.config()
+        family = "R2D2+RND" if config.variant == "r2d2-rnd" else "NGU"
+        tried.setdefault(f"{family} beta", set()).add(config.mixture.beta)
+        if family == "NGU":
+            tried.setdefault("N", set()).add(config.mixture.num_mixtures)
+            tried.setdefault("ratio", set()).add(config.mixture.cross_mixture_ratio)
+            tried.setdefault("episodes", set()).add(config.novelty.memory_episodes)
+    assert tried == {
+        "NGU beta": {0.2, 0.3, 0.5}, "N": {1, 2, 8, 16, 32}, "ratio": {0.0, 0.25, 0.5}, "episodes": {1, 3},
+        "R2D2+RND beta": {0.1, 0.3, 0.5},
+    }  # fmt: skip
 
 
 def test_the_agents_of_the_paper_have_its_actors_and_frames() -> None:
-    told = {line.name: (line.printed, line.here("atari")) for line in EXPERIMENTS["table_computation_comparison"].lines}
+    lines = EXPERIMENTS["table_computation_comparison"].lines
+    told = {line.name: (line.printed, held_by(line, "atari")) for line in lines}
     assert len(told) == 10
     for name, (printed, here) in told.items():
         if here == "not part of ngu":
@@ -458,7 +470,7 @@ def test_training_episodes_speak_for_runs_without_an_evaluation_and_are_called_s
     entry = experiment("table_action_prediction_montezuma").only(("pitfall",), ("ngu", "r2d2-retrace", "ngu-n1"))
     collected = read_collected(entry, tmp_path)
     found = {place.agent: place for place in places(entry, collected) if place.task == "Pitfall!"}
-    assert found["NGU(N=32)"].lines(with_budget=True) == ["2.0 in training after 1.2k", "paper 8.4k±4.5k"]
+    assert found["NGU(N=32)"].lines(with_budget=True) == ["2.0 in training after 1.2k", "paper 8.4k±4.5k after 35 B"]
     assert found["R2D2(Retrace)"].lines()[0] == "25.0 in training"
     assert found["NGU(N=1)"].lines()[0] == "7.0"
     assert "Pitfall!,NGU(N=32),score (training),2.0" in as_csv(entry, list(found.values()))

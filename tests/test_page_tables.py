@@ -92,7 +92,7 @@ def test_zero_has_no_sign() -> None:
 @pytest.mark.parametrize("name", figures.FIGURES)
 def test_figures_are_drawn_from_the_kept_files_and_shown(name: str, tmp_path: Path) -> None:
     """Fonts differ between machines, so a drawing is not compared to the last dot: its size and its colours are."""
-    (tmp_path / "new.png").write_bytes(figures.picture(figures.FIGURES[name]))
+    figures.write(figures.FIGURES[name], tmp_path / "new.png")
     new, old = imread(tmp_path / "new.png"), imread(figures.IMAGES / f"{name}.png")
     assert new.shape == old.shape
     shares = [np.asarray([(image[..., channel] < 0.9).mean() for channel in range(3)]) for image in (new, old)]

@@ -344,6 +344,14 @@ def test_runs_alone_are_called_by_their_names_if_these_are_short(runs: Path, tmp
     assert {group.label for group in make_groups(read_sources([tmp_path]))} == {"A", "B", "C"}
 
 
+def test_results_of_one_variant_are_told_apart_by_the_names_of_their_files(runs: Path, tmp_path: Path) -> None:
+    """As `ngu reproduce` names them: they do not hold the settings in which their agents differ."""
+    for run, name in (("ngu-0", "ngu-seed0"), ("ngu-1", "ngu-seed1-40M"), ("ngu-2", "epsilon-0.1-seed0")):
+        write_results_csv(runs / run, tmp_path / f"{name}.csv")
+    groups = {group.label: len(group.runs) for group in make_groups(read_sources([tmp_path]))}
+    assert groups == {"learned controllable states": 2, "epsilon-0.1": 1}
+
+
 def test_settings_that_change_no_learning_make_no_other_agent(runs: Path, tmp_path: Path) -> None:
     """How often it was evaluated, how it was run, and what belongs to environments that it did not play in."""
     changes = {

@@ -6,6 +6,7 @@ measurement is empty, but a row without files, or a column that no row has measu
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -49,6 +50,16 @@ PERCENT = Style(1, 100.0, " %")
 WHOLE_PERCENT = Style(0, 100.0, " %")
 PLAIN = Style()
 WHOLE = Style(0)
+
+
+def from_command(option: str, usual: str) -> Reading:
+    """A setting as the run's command has it, or as its preset does."""
+
+    def read(runs: Sequence[Results]) -> str:
+        words = [shlex.split(run.origin["command"]) for run in runs]
+        return ", ".join(dict.fromkeys(w[w.index(option) + 1] if option in w else usual for w in words))
+
+    return read
 
 
 def runs_of(*patterns: str) -> list[Results]:

@@ -21,6 +21,7 @@ from page_tables.kept import (
     Style,
     between,
     during,
+    from_command,
     markdown,
     mean,
     millions,
@@ -98,6 +99,8 @@ def same_frames_table() -> str:
         f"agent, until {millions(FRAMES_OF_A_STEP * _SAME)} frames",
         {_REMEDIES[name]: f"{GAME}/remedies/{name}-seed0.csv" for name in names},
         {
+            "largest γ": from_command("--mixture.discount-max", "0.997"),
+            "ξ": from_command("--novelty.cluster-distance", "0.008"),
             "games": games(0, _SAME),
             "score": during("env/score", 0, _SAME, style=Style(2)),
             "score, last 4M frames": during("env/score", *last_million),

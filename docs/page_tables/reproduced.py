@@ -37,6 +37,8 @@ class Source:
 
     title: str
     collected: Callable[[Experiment], Collected]
+    remark: str = ""
+    """Below the heading of each of its tables."""
 
 
 def _remedied(entry: Experiment) -> Collected:
@@ -64,7 +66,14 @@ def _until(run: Results, steps: int) -> Results:
 
 SOURCES = {
     **{name: _reproduced(name) for name in SCALES},
-    "remedies": Source("scale node, with the remedies", _remedied),
+    "remedies": Source(
+        "Montezuma's Revenge with the remedies",
+        _remedied,
+        "Not by `ngu reproduce`, but from `results/atari/montezuma_revenge/remedies`, training episodes of runs that "
+        "were [stopped at different times](montezuma.md#on-the-node-with-the-remedies). NGU has ξ = 0.2; NGU(N=1) is "
+        "the run with ξ = 0.4 whose f is trained on 20 transitions at twice the rate; R2D2(Retrace) is the one with "
+        "advantage learning and κ = 0.01. The largest discount is 0.99 where N = 1 and novelty episodic, else 0.997.",
+    ),
 }
 
 
@@ -76,7 +85,8 @@ def reproduced_tables() -> str:
             collected = source.collected(entry)
             found = _with_runs(places(entry, collected)) if collected.runs else []
             if found:
-                parts.append(f"### {entry.name}, {source.title}\n\n{markdown(found, budgets=True)}")
+                heading = [f"### {entry.name}, {source.title}", *([source.remark] if source.remark else [])]
+                parts.append("\n\n".join([*heading, markdown(found, budgets=True)]))
     return (
         "\n\n".join(parts)
         or "None of the paper's experiments has been run by `ngu reproduce` for longer than a toy yet."

@@ -34,6 +34,11 @@ def resolve_device(name: str) -> torch.device:
     return device
 
 
+def use_one_thread() -> None:
+    """For what computes little at a time: beside other programs two threads wait for each other most of the time."""
+    torch.set_num_threads(1)
+
+
 def machine_name(device: torch.device) -> str:
     """What a run is made on: `NVIDIA H200, 16 cores` or `CPU, 2 cores`."""
     kind = torch.cuda.get_device_name(device) if device.type == "cuda" else "CPU"

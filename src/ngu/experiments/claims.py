@@ -6,70 +6,7 @@ a metric the page of claims then shows. A claim without runs is not yet tested, 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Literal
-
-import numpy as np
-
-from ngu.report.results import Results, read_results
-from ngu.report.style import short_number
-
-Verdict = Literal["holds", "holds in part", "not seen at this budget", "does not hold", "not yet tested"]
-
-
-@dataclass(frozen=True)
-class Evidence:
-    """Runs under `results/`, and what to read from them."""
-
-    files: str
-    """A pattern, such as `disco-maze-small/ngu-seed*.csv`."""
-    metric: str
-    what: str
-    """The metric in words."""
-    share: bool = False
-    """Values are shares of 1, shown in percent."""
-    over: int = 0
-    """The mean over so many last agent steps of each run instead of its last value, see `Results.mean`."""
-    until: int = 0
-    """Such a mean ends at so many agent steps, for runs that went on for longer; 0 is the end."""
-
-    def value(self, run: Results) -> float | None:
-        """What a run says, or None if it has not measured it."""
-        return run.mean(self.metric, self.over, self.until) if self.over else run.last(self.metric)
-
-    def runs(self, results: Path) -> list[Results]:
-        """Those that have measured it, sorted by name."""
-        found = (read_results(path) for path in sorted(results.glob(self.files)))
-        return [run for run in found if self.value(run) is not None]
-
-    def sentence(self, results: Path) -> str:
-        """`3 runs of 2M steps (2 CPU cores): coverage 90.9 % to 94.4 %, mean 92.6 %`."""
-        runs = self.runs(results)
-        values = np.array([self.value(run) for run in runs], dtype=np.float64)
-        steps = sorted(min(run.steps, self.until or run.steps) for run in runs)
-        span = " to ".join(dict.fromkeys(short_number(float(f"{count:.2g}")) for count in (steps[0], steps[-1])))
-        where = ", ".join(sorted({run.origin.get("machine", "an unknown machine") for run in runs}))
-        words = [f"{value:.1%}" if self.share else f"{value:,.1f}" for value in (values.min(), values.max())]
-        mean = f"{values.mean():.1%}" if self.share else f"{values.mean():,.1f}"
-        numbers = words[0] if len(runs) == 1 else f"{words[0]} to {words[1]}, mean {mean}"
-        return f"{len(runs)} run{'s' if len(runs) > 1 else ''} of {span} steps ({where}): {self.what} {numbers}"
-
-
-@dataclass(frozen=True)
-class Claim:
-    """One claim."""
-
-    place: str
-    says: str
-    """In the paper's words, shortened."""
-    experiment: str
-    """The label of the figure or table that shows it."""
-    verdict: Verdict = "not yet tested"
-    saw: str = ""
-    """What the numbers do not say by themselves."""
-    evidence: tuple[Evidence, ...] = ()
-
+from ngu.experiments.evidence import Claim, Evidence
 
 _MAZES = (
     Evidence(
@@ -111,6 +48,25 @@ _SMALL_BASELINES = (
     ),
 )
 
+_LONGER_BASELINES = tuple(
+    Evidence(
+        f"reproduce/node/disco-maze/{variant}-seed*.csv",
+        "eval/explore/coverage@500",
+        f"the same with the preset's lookahead, {kind}",
+        share=True,
+    )
+    for variant, kind in (("random-projection", "random projections"), ("rnd-only", "RND alone"))
+)
+
+_LEARNED_BESIDE_BASELINES = Evidence(
+    "disco-maze/without-lookahead/ngu-seed*.csv",
+    "eval/explore/coverage@500",
+    "the same with learned states",
+    share=True,
+    until=24_100_000,
+    over=1_000_000,
+)
+
 _REMEDIES = "atari/montezuma_revenge/remedies/{}-seed0.csv"
 """One seed each, on one H200, by training episodes (docs/montezuma.md)."""
 
@@ -130,8 +86,7 @@ CLAIMS: tuple[Claim, ...] = (
         "The proposed model learns to explore any maze sampled from the task-distribution.",
         "fig_disco_maze",
         "holds in part",
-        "High coverage of mazes that it has never seen, but side branches are left out: of three earlier agents (256 "
-        "units, 30M steps) that were looked at maze by maze, none saw a maze whole.",
+        "High coverage of mazes that it has never seen, but some side branches are left out.",
         _MAZES,
     ),
     Claim(
@@ -156,11 +111,9 @@ CLAIMS: tuple[Claim, ...] = (
         "The model with random projections, and the baseline of RND, do not show such exploratory behaviour.",
         "fig_disco_maze",
         "holds",
-        "Three seeds each, on the 21x21 maze and on the 9x9 maze. On the large one they had 24M steps without a "
-        "lookahead, after which learned states without one were at 88.6, 90.1 and 89.1 %; random projections, and "
-        "two of three with RND, were still rising slowly. With the preset's lookahead they had 13M steps, and were at "
-        "2.2 to 3.3 % and at 0.9 to 1.0 %.",
-        (*_BASELINES, *_SMALL_BASELINES),
+        "Three seeds each, on the 21x21 maze and on the 9x9 maze. On the large one random projections, and two of "
+        "three with RND, were still rising slowly.",
+        (*_BASELINES, _LEARNED_BESIDE_BASELINES, *_LONGER_BASELINES, *_SMALL_BASELINES),
     ),
     Claim(
         "Sec. 4.1",
@@ -169,8 +122,8 @@ CLAIMS: tuple[Claim, ...] = (
         "holds in part",
         "On the 9x9 maze their episodes last to the cut at 100 steps; with seed 0, 62 % (random projections) and 75 % "
         "(RND) of the last steps turn back though there is another way, against 4 % with learned states. On the 21x21 "
-        "maze, cut at 500 steps, random projections learned it; of the agents with RND alone one did, one mostly (447 "
-        "steps on average), and one did not (266).",
+        "maze, cut at 500 steps, random projections learned it; of the agents with RND alone one did, one mostly, and "
+        "one did not.",
         tuple(
             Evidence(evidence.files, "eval/explore/length", f"steps in an episode with {kind}, {size}")
             for baselines, size in ((_BASELINES, "21x21"), (_SMALL_BASELINES, "9x9"))
@@ -227,9 +180,10 @@ CLAIMS: tuple[Claim, ...] = (
         "Similar or higher average return than state-of-the-art baselines on all hard exploration tasks.",
         "table_action_prediction_montezuma",
         "not seen at this budget",
-        "Montezuma's Revenge alone, one seed each, with the remedies of docs/montezuma.md, which are not the paper's; "
-        "after 10 million frames NGU has found no key, where the others have now and then. Training episodes of the "
-        "last million agent steps until then.",
+        "Montezuma's Revenge alone, one seed each, with the remedies of docs/montezuma.md, which are not the paper's, "
+        "and not the same for all: xi is larger with NGU. After 10 million frames this run of NGU has found no key "
+        "(an earlier one, without them, had now and then), where the others have now and then. Training episodes of "
+        "the last million agent steps until then.",
         _montezuma_scores(2_550_000, ngu="NGU(N=32)", r2d2_rnd="R2D2+RND", r2d2_advantage_learning="R2D2"),
     ),
     Claim(
@@ -254,10 +208,16 @@ CLAIMS: tuple[Claim, ...] = (
     ),
     Claim("Sec. 4.2", "On Pitfall! using RND makes the model less data efficient.", "ap_mr_graph"),
     Claim("Sec. 4.2", "On Montezuma's Revenge RND greatly improves the results of NGU(N=32).", "ap_mr_graph"),
+    Claim("Sec. 4.2", "On Pitfall! RND harms NGU(N=1), too: without it, it is the best agent there.", "ap_mr_graph"),
     Claim("Sec. 4.2", "On Pitfall! NGU(N=1) obtains better results than NGU(N=32).", "ap_mr_graph"),
     # Sec. 4.2, dense rewards and all games
     Claim(
         "Sec. 4.2", "NGU(N=1) underperforms relative to R2D2 on most dense games.", "table_single_mixture_dense_games"
+    ),
+    Claim(
+        "Sec. 4.2",
+        "R2D2(Retrace), the basis of NGU, underperforms relative to R2D2 on most dense games.",
+        "table_single_mixture_dense_games",
     ),
     Claim(
         "Sec. 4.2",
@@ -286,6 +246,11 @@ CLAIMS: tuple[Claim, ...] = (
         "ngu_evals_graph",
     ),
     Claim("Sec. 4.2", "On Pitfall! and Beam Rider the policies learn very different behaviour.", "ngu_evals_graph"),
+    Claim(
+        "Sec. 4.2",
+        "On Pitfall!, where R2D2 never scores, the exploitative policy benefits from the exploratory one.",
+        "ngu_evals_graph",
+    ),
     Claim(
         "Sec. 4.2",
         "On Montezuma's Revenge the exploratory policy obtains better score than the exploitative policy.",
@@ -345,17 +310,51 @@ CLAIMS: tuple[Claim, ...] = (
             ),
         ),
     ),
+    Claim(
+        "Sec. 5",
+        "Environments with other scales of the extrinsic reward might require other values of beta.",
+        "random_coin",
+        "holds in part",
+        "On the random-coin grid, whose coin is worth 1, at a small budget: with 0.01 beta_0 takes most coins, with "
+        "the paper's 0.3 few, unless errors are in units of their policy, which the paper does not do.",
+        tuple(
+            Evidence(
+                f"reproduce/laptop/random-coin/beta-{beta}-seed*.csv",
+                "eval/exploit/solved",
+                f"coins taken by beta_0, with a beta of {what}",
+                share=True,
+            )
+            for beta, what in (("0.01", "0.01"), ("0.3", "0.3"), ("0.3-balanced", "0.3 and balanced errors"))
+        ),
+    ),
+    Claim(
+        "Sec. 5",
+        "High scores in all hard-exploration games, and a very high average over the whole Atari-57 suite.",
+        "table_atari57",
+    ),
     # App. B
     Claim("App. B.1", "Small to no impact of the size of controllable states on Pitfall!.", "ng1_embedding_pitfall"),
+    Claim("App. B.1", "Scores on Pitfall! sometimes reach more than 25,000.", "ng1_embedding_pitfall"),
     Claim("App. B.1", "On Montezuma's Revenge a size of 32 is consistently better than 64.", "ng1_embedding_mr"),
+    Claim(
+        "App. B.1",
+        "On Montezuma's Revenge a size of 16 sometimes solves the level, but is less stable.",
+        "ng1_embedding_mr",
+    ),
     Claim("App. B.2", "Slight gains from using more neighbors on Pitfall!.", "ng1_nn_pitfall"),
     Claim("App. B.2", "On Montezuma's Revenge 10 neighbors are clearly better than 5 or 30.", "ng1_nn_mr"),
     Claim("App. B.3", "Pitfall! is robust to L, with marginally worse performance for L = 10.", "ng1_l_pitfall"),
     Claim("App. B.3", "The highest value of clipping appears to work best on Montezuma's Revenge.", "ng1_l_mr"),
+    Claim("App. B.3", "On Montezuma's Revenge clipping alpha is required to make the algorithm stable.", "ng1_l_mr"),
     # App. C and F
     Claim(
         "App. C.1",
         "The best score in Montezuma's Revenge is obtained by a non-zero Cross Mixture Ratio.",
+        "table_ablations",
+    ),
+    Claim(
+        "App. C.1",
+        "N = 2 and N = 8 have a lower mean human-normalised score on the 3 hard games than N = 16 and N = 32.",
         "table_ablations",
     ),
     Claim(
@@ -368,12 +367,24 @@ CLAIMS: tuple[Claim, ...] = (
         "beta = 0.2 and 0.5 still outperform RND, R2D2, R2D2(Retrace) and R2D2+RND on Pitfall! and Private Eye.",
         "table_ablations",
     ),
+    Claim(
+        "App. C.1",
+        "On Private Eye only two rewards of around 30,000 points are left after a score of 40,000.",
+        "table_ablations",
+    ),
     Claim("App. C.1", "On Breakout, a high score is achieved without extrinsic reward.", "table_ablations"),
     Claim(
         "App. C.2",
         "On Gravitar, Solaris and Venture the differences between beta = 0.2, 0.3 and 0.5 are less pronounced.",
         "beta_results",
     ),
+    Claim(
+        "App. C.2",
+        "On these games 0.2 and 0.5 are slightly better than 0.3, by 1,500 points at most.",
+        "beta_results",
+        saw="The paper's table has it otherwise on Gravitar with beta = 0.5: 13.5k, where 0.3 has 14.1k.",
+    ),
+    Claim("App. F.1", "The best beta of R2D2+RND is 0.3, of 0.1, 0.3 and 0.5.", "table_hyper_ranges"),
     Claim(
         "App. F.1",
         "The only agent that is superhuman on all 8 games of table_ablations is NGU(N=32).",
@@ -386,12 +397,18 @@ CLAIMS: tuple[Claim, ...] = (
         "does not grow when new rooms are discovered.",
         "predictability_results",
         "not seen at this budget",
-        "One seed each; means over the last million agent steps. The roots of these are 21.6, 21.5 and 22.3 of the "
-        "console's pixels, x and y together, and 36 for a constant answer; x ranges over 153. No agent left the first "
-        "room.",
+        "One seed each; means over the last million agent steps, in the console's pixels, of which x ranges over 153. "
+        "No agent left the first room.",
         tuple(
-            Evidence(_REMEDIES.format(name), "probe/position/squared_error", f"squared error of {what}", over=1_000_000)
-            for name, what in (("ngu", "NGU(N=32)"), ("n1", "NGU(N=1)"), ("n1-no-rnd", "NGU(N=1)-RND"))
+            Evidence(
+                _REMEDIES.format(name),
+                f"probe/position/{metric}",
+                f"root of the mean squared error of x and y, {whose}",
+                root=True,
+                over=1_000_000,
+            )
+            for name, agent in (("ngu", "NGU(N=32)"), ("n1", "NGU(N=1)"), ("n1-no-rnd", "NGU(N=1)-RND"))
+            for metric, whose in (("squared_error", agent), ("baseline", f"of a constant answer beside {agent}"))
         ),
     ),
     Claim(
@@ -405,8 +422,11 @@ CLAIMS: tuple[Claim, ...] = (
         "initial_results",
         "holds in part",
         "One seed each and far fewer frames than in the paper; a memory over one episode instead of three. Training "
-        "episodes of the last million agent steps until then. Those with hand-crafted states went on to 394.",
-        _montezuma_scores(2_150_000, hand_crafted="hand-crafted states", n1="learned states"),
+        "episodes of the last million agent steps.",
+        (
+            *_montezuma_scores(2_150_000, hand_crafted="hand-crafted states", n1="learned states"),
+            *_montezuma_scores(0, hand_crafted="hand-crafted states, which went on for longer"),
+        ),
     ),
     Claim(
         "App. I.2",
@@ -440,8 +460,8 @@ CLAIMS: tuple[Claim, ...] = (
         "initial_results",
         "not seen at this budget",
         "Not after 23 million frames, with one seed: one door by then, and now and then another room behind it. Means "
-        "over the lines that the run told of its last two million agent steps; the third episode's has one with 2,500 "
-        "points and 5 rooms.",
+        "over the lines that the run told of its last two million agent steps, whatever the number of episodes that "
+        "each tells of; one line of the third episode, far above the others, makes it the second best.",
         tuple(
             Evidence(
                 "reproduce/node/montezuma_revenge/hand-crafted-seed0.csv",

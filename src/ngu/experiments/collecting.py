@@ -11,7 +11,7 @@ import numpy as np
 
 from ngu.envs.atari_games import ATARI_GAMES, human_normalised
 from ngu.errors import UserError
-from ngu.experiments.definition import Column, Experiment, Published, Task
+from ngu.experiments.definition import Column, Experiment, Published, Task, is_evaluation
 from ngu.experiments.plan import Cell, Plan, frames_per_step
 from ngu.experiments.statistics import Floats, bootstrap_bands, bootstrap_interval, mean_over_tasks, median_over_tasks
 from ngu.report.groups import Curve
@@ -48,8 +48,10 @@ class Collected:
         return list(self.runs.get((task.name, column.arm.name), ()))
 
     def finals(self, column: Column, task: Task, metrics: tuple[str, ...] = ()) -> Floats:
-        """The last value of each seed, [S]."""
+        """The last evaluation of each seed, [S]; of what training measures all the time the mean over its end."""
         names = metrics or column.metrics
+        if not any(map(is_evaluation, names)):
+            return self._training_means(column, task, names)
         found = [value for run in self.of(column, task) if (value := run.last(measured(run, names))) is not None]
         return np.array(found, dtype=np.float64)
 
@@ -69,7 +71,7 @@ class Collected:
         return Estimate(float(values.mean()), low, high, len(values), self._frames(column, [task], names), training)
 
     def _training_means(self, column: Column, task: Task, names: tuple[str, ...]) -> Floats:
-        """The mean over the last training episodes of each seed, [S]."""
+        """The mean over the end of each seed's training, [S]."""
         found = [
             value
             for run in self.of(column, task)
@@ -147,7 +149,7 @@ def measured(run: Results, names: Sequence[str]) -> str:
 def in_training(names: Sequence[str]) -> tuple[str, ...]:
     """What a run without evaluations measures instead: `env/score/exploit`, or `env/score` of all its policies, for
     `eval/exploit/score`; empty for what is not of evaluations alone."""
-    if not all(name.startswith("eval/") for name in names):
+    if not all(map(is_evaluation, names)):
         return ()
     parts = [name.split("/") for name in names]
     told = ("/".join(["env", what, *tail]) for _, policy, what, *place in parts for tail in ([policy, *place], place))

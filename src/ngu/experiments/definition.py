@@ -13,7 +13,6 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from ngu.errors import UserError, unknown_name
-from ngu.experiments.paper_settings import Line
 
 WorldKind = Literal["atari", "disco-maze", "deep-sea", "random-coin", "minigrid"]
 Kind = Literal["table", "curves", "bars", "ladder", "settings"]
@@ -22,6 +21,10 @@ SCORE = ("eval/exploit/score", "eval/explore/score")
 """The score that the paper reports is that of beta_0; a single policy (N = 1) is called explore and is the only one."""
 EXPLORE_SCORE = ("eval/explore/score",)
 """The score of beta_{N-1}."""
+
+
+def is_evaluation(metric: str) -> bool:
+    return metric.startswith("eval/")
 
 
 @dataclass(frozen=True)
@@ -108,6 +111,21 @@ Numbers = Mapping[str, Mapping[str, Published]]
 
 
 @dataclass(frozen=True)
+class Line:
+    """A line of one of the paper's tables of settings."""
+
+    name: str
+    """As the paper calls it."""
+    printed: str
+    settings: tuple[str, ...] = ()
+    """Those that hold it, by dotted name."""
+    built: str = ""
+    """What holds it where no setting does, or beside one, in a few words."""
+    variant: str = "ngu"
+    """Whose settings they are."""
+
+
+@dataclass(frozen=True)
 class Experiment:
     """A figure or table of the paper."""
 
@@ -131,6 +149,8 @@ class Experiment:
     """Kind `settings`: whose values stand beside them."""
     frames: int | None = None
     """The paper's frames for each run; None where it does not say."""
+    frames_said: bool = True
+    """Off: the paper does not say, and those of its other runs are taken."""
     seeds: int = 3
     """The paper's seeds."""
     published: Numbers = field(default_factory=dict)
@@ -143,6 +163,11 @@ class Experiment:
     """Names of the tasks and arms that the scale `smoke` runs; empty for the first task and the first two arms."""
     ours: bool = False
     """Not of the paper."""
+
+    @property
+    def evaluated(self) -> bool:
+        """Whether it is read from evaluations; probes are measured while an agent trains."""
+        return any(is_evaluation(name) for column in self.columns for name in column.metrics)
 
     @property
     def arms(self) -> tuple[Arm, ...]:

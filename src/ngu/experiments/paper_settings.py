@@ -5,48 +5,29 @@ Nothing is run for them: `ngu reproduce table_hyper_discomaze` prints what the p
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from ngu.experiments.definition import Experiment, Line
 from ngu.presets import preset
 from ngu.report.groups import flat_settings
 from ngu.report.settings import value_in_words
 
 
-@dataclass(frozen=True)
-class Line:
-    """A line of a table of settings."""
-
-    name: str
-    """As the paper calls it."""
-    printed: str
-    settings: tuple[str, ...] = ()
-    """Those that hold it, by dotted name."""
-    built: str = ""
-    """What holds it where no setting does, or beside one, in a few words."""
-    variants: tuple[str, ...] = ("ngu",)
-    """Whose settings they are; several where the paper tried several values."""
-
-    def here(self, preset_name: str) -> str:
-        """What a preset has there: `novelty.neighbours 10`."""
-        held = {variant: flat_settings(preset(preset_name, variant)) for variant in self.variants}
-        told = []
-        for name in self.settings:
-            values = {variant: value_in_words(settings[name]) for variant, settings in held.items()}
-            behind = len(values) > 1
-            told.append(f"{name} " + ", ".join(f"{v} ({variant})" if behind else v for variant, v in values.items()))
-        return "; ".join([*told, *([self.built] if self.built else [])])
+def held_by(line: Line, preset_name: str) -> str:
+    """What a preset has in a line: `novelty.neighbours 10`."""
+    held = flat_settings(preset(preset_name, line.variant))
+    told = [f"{name} {value_in_words(held[name])}" for name in line.settings]
+    return "; ".join([*told, *([line.built] if line.built else [])])
 
 
 def _agent(name: str, variant: str) -> Line:
     """An agent of the comparison of computation; an agent step of Atari has four frames."""
-    return Line(name, "256 actors, 35 B frames", ("env.num_envs", "run.steps"), "4 frames a step", (variant,))
+    return Line(name, "256 actors, 35 B frames", ("env.num_envs", "run.steps"), "4 frames a step", variant)
 
 
 def _others(name: str, printed: str) -> Line:
     return Line(name, printed, built="not part of ngu")
 
 
-COMPUTATION = (
+_COMPUTATION = (
     _others("R2D2", "256 actors, 35 B frames"),
     _agent("R2D2(Retrace)", "r2d2-retrace"),
     _agent("R2D2 + RND", "r2d2-rnd"),
@@ -58,9 +39,8 @@ COMPUTATION = (
     _others("RND", "1024 actors, 16 B frames (2 B)"),
     _others("PPO + CoEx", "1024 actors, 2 B frames"),
 )
-"""`table_computation_comparison`"""
 
-COMMON = (
+_COMMON = (
     Line("Number of Seeds", "3", built="--seeds of ngu reproduce; a run has one"),
     Line("Cross Mixture Ratio", "0.0", ("mixture.cross_mixture_ratio",)),
     Line("Number of mixtures N", "32", ("mixture.num_mixtures",)),
@@ -101,9 +81,8 @@ COMMON = (
     Line("Evaluation epsilon", "0.01", ("evaluation.epsilon",)),
     Line("Target epsilon", "0.01", ("learner.target_epsilon",)),
 )
-"""`table_hyper_montezuma_common`"""
 
-DISCO_MAZE = (
+_DISCO_MAZE = (
     Line("Episodic memory capacity", "5000", ("novelty.memory_capacity",)),
     Line("Learning rate (R2D2 and Action prediction)", "0.001", ("learner.learning_rate", "novelty.learning_rate")),
     Line("Replay capacity", "1e6", ("replay.capacity",)),
@@ -123,9 +102,8 @@ DISCO_MAZE = (
     Line("Kernel epsilon", "0.01", ("novelty.kernel_epsilon",)),
     Line("Evaluation epsilon", "0", ("evaluation.epsilon",)),
 )
-"""`table_hyper_discomaze`"""
 
-ATARI = (
+_ATARI = (
     Line("Max episode length", "30 min", ("env.max_frames",), "60 frames a second"),
     Line("Num. action repeats", "4", built="4"),
     Line("Num. stacked frames", "1", built="1"),
@@ -136,22 +114,48 @@ ATARI = (
     Line("Grayscaled/RGB", "Grayscaled", built="grey"),
     Line("Action set", "Full", built="all 18"),
 )
-"""`table_hyper_atari`"""
 
-RANGES = (
-    Line("Intrinsic reward scale beta", "{0.2, 0.3, 0.5}", ("mixture.beta",), variants=("beta-0.2", "ngu", "beta-0.5")),
-    Line(
-        "Number of mixtures N",
-        "{1, 2, 8, 16, 32}",
-        ("mixture.num_mixtures",),
-        variants=("ngu-n1", "ngu-n2", "ngu-n8", "ngu-n16", "ngu"),
+
+def _table(name: str, place: str, title: str, shows: str, lines: tuple[Line, ...], *presets: str) -> Experiment:
+    return Experiment(name, "settings", title, place, shows, seeds=0, lines=lines, presets=presets)
+
+
+TABLES = (
+    _table(
+        "table_computation_comparison",
+        "Tab. 5, App. D",
+        "How many actors and frames each agent had",
+        "The paper's own agents all had 256 actors and 35 billion frames.",
+        _COMPUTATION,
+        "atari",
+        "atari-node",
     ),
-    Line(
-        "Cross Mixture Ratio",
-        "{0.0, 0.25, 0.5}",
-        ("mixture.cross_mixture_ratio",),
-        variants=("ngu", "cmr-0.25", "cmr-0.5"),
+    _table(
+        "table_hyper_montezuma_common",
+        "Tab. 6, App. F.2",
+        "Common hyperparameters",
+        "What all experiments have, but for the lines of table_hyper_discomaze on the Disco Maze.",
+        _COMMON,
+        "atari",
+        "atari-node",
+        "disco-maze",
     ),
-    Line("# Episodes w/o wiping Episodic Memory", "{1, 3}", ("novelty.memory_episodes",), variants=("ngu", "meta-3")),
+    _table(
+        "table_hyper_discomaze",
+        "Tab. 7, App. F.3",
+        "Disco Maze hyperparameters",
+        "What the Disco Maze has instead of the common hyperparameters.",
+        _DISCO_MAZE,
+        "disco-maze",
+        "disco-maze-small",
+    ),
+    _table(
+        "table_hyper_atari",
+        "Tab. 8, App. F.4",
+        "Atari pre-processing hyperparameters",
+        "One frame in grey, four repeats, all 18 actions, up to 30 no-ops, 30 minutes.",
+        _ATARI,
+        "atari",
+    ),
 )
-"""`table_hyper_ranges`"""
+"""As experiments that run nothing."""

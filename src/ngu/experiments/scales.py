@@ -79,7 +79,8 @@ _TINY_MAZES: dict[str, Any] = {
 SCALES: Mapping[str, Scale] = {
     "paper": Scale("the paper's own settings", _PAPER),
     "node": Scale(
-        "one GPU node: more updates for each step, at a higher rate, shorter evaluations, one checkpoint at the end",
+        "one GPU node: more updates for each step, at a higher rate, other settings of learning on Atari, shorter "
+        "evaluations, one checkpoint at the end",
         {**_PAPER, "atari": "atari-node"},
     ),
     "laptop": Scale(

@@ -16,6 +16,8 @@ from rich.table import Table
 from ngu.experiments.collecting import STATISTICS, Collected, Estimate, published_normalised
 from ngu.experiments.definition import Column, Experiment, Panel, Task
 from ngu.experiments.figures import LADDERS
+from ngu.experiments.listing import frames_in_words
+from ngu.experiments.paper_settings import held_by
 from ngu.report.style import short_number
 
 HUMAN_NORMALISED = "HNS"
@@ -41,6 +43,8 @@ class Place:
     """As printed, or reckoned from what is printed."""
     paper_value: float | None = None
     paper_error: float | None = None
+    paper_frames: int | None = None
+    """None where the paper takes its number from others, or does not say."""
     share: bool = False
     words: str = "not run"
     """What stands where there is no number of ours."""
@@ -56,7 +60,8 @@ class Place:
         """Ours, and the paper's below it."""
         after = " in training" if self.ours and self.ours.training else ""
         after += f" after {self.budget}" if with_budget and self.budget else ""
-        return [self._ours() + after, *([f"paper {self.paper}"] if self.paper else [])]
+        papers = f" after {frames_in_words(self.paper_frames)}" if with_budget and self.paper_frames else ""
+        return [self._ours() + after, *([f"paper {self.paper}{papers}"] if self.paper else [])]
 
     def _ours(self) -> str:
         if self.ours is None:
@@ -85,7 +90,7 @@ def places(experiment: Experiment, collected: Collected) -> list[Place]:
         return [
             Place(whose, line.name, "setting", None, "", words=words)
             for line in experiment.lines
-            for whose, words in [("paper", line.printed), *((name, line.here(name)) for name in experiment.presets)]
+            for whose, words in [("paper", line.printed), *((name, held_by(line, name)) for name in experiment.presets)]
         ]
     found = [_quoted(experiment, row, task) for row in experiment.published for task in experiment.tasks]
     for column in experiment.columns:
@@ -125,6 +130,7 @@ def _place(experiment: Experiment, collected: Collected, column: Column, task: T
         number.text if number else "",
         number.value if number else None,
         number.error if number else None,
+        experiment.frames if number else None,
         share=panel.share,
         words="not measured" if collected.of(column, task) else "not run",
     )
@@ -142,7 +148,8 @@ def _over_tasks(experiment: Experiment, collected: Collected, column: Column) ->
             ours = collected.normalised(column, tasks, statistic)
             paper = published_normalised(experiment.published.get(column.label, {}), tasks, statistic)
             where = f"{name} {HUMAN_NORMALISED}, %" + (f", {title}" if title else "")
-            found.append(Place(where, column.label, where, ours, "" if paper is None else f"{paper:.1f}", paper))
+            printed, frames = ("", None) if paper is None else (f"{paper:.1f}", experiment.frames)
+            found.append(Place(where, column.label, where, ours, printed, paper, paper_frames=frames))
     return found
 
 
@@ -206,7 +213,7 @@ def as_csv(experiment: Experiment, found: Sequence[Place]) -> str:
     for place in found:
         ours = place.ours
         numbers = [ours.value, ours.low, ours.high, ours.seeds, ours.frames] if ours else [""] * 5
-        paper = [place.paper_value, place.paper_error, experiment.frames if place.paper else None]
+        paper = [place.paper_value, place.paper_error, place.paper_frames]
         row = [
             place.task,
             place.agent,

@@ -13,7 +13,10 @@ from ngu.experiments.definition import Experiment
 from ngu.experiments.figures import draw
 from ngu.experiments.listing import frames_in_words
 from ngu.experiments.plan import Plan, frames_per_step
+from ngu.experiments.scales import SCALES
 from ngu.experiments.tables import Place, as_csv, markdown, places
+from ngu.presets import preset
+from ngu.report.groups import flat_settings
 from ngu.report.results import write_file
 from ngu.report.style import LIGHT, house_style, short_number, to_png
 
@@ -72,8 +75,9 @@ def _caption(plan: Plan, collected: Collected, found: list[Place]) -> list[str]:
     if experiment.tasks:
         sentences += [
             _trained(plan, collected),
-            "Ours: the last evaluation, mean over seeds with its 95 % bootstrap interval (none for one seed).",
+            f"Ours: {_what_is_told(experiment)}, mean over seeds with its 95 % bootstrap interval (none for one seed).",
             *_in_training(found),
+            *_other_settings(plan),
             *_cut_short(plan),
         ]
     if experiment.published:
@@ -85,6 +89,12 @@ def _caption(plan: Plan, collected: Collected, found: list[Place]) -> list[str]:
     return [*sentences, *experiment.remarks]
 
 
+def _what_is_told(experiment: Experiment) -> str:
+    if experiment.evaluated:
+        return "the last evaluation"
+    return f"the mean over the last {TRAINING_STRETCH:,} agent steps (over the last half of shorter runs)"
+
+
 def _in_training(found: list[Place]) -> list[str]:
     """Where runs were not evaluated."""
     if not any(place.ours and place.ours.training for place in found):
@@ -93,6 +103,22 @@ def _in_training(found: list[Place]) -> list[str]:
         f"In training: no evaluation was made; the episodes of the last {TRAINING_STRETCH:,} agent steps (of the last "
         "half of shorter runs), with the actors' epsilons, speak for the run."
     ]
+
+
+_OF_LEARNING = ("mixture", "novelty", "network", "replay", "learner", "actor")
+"""Groups of settings that make another agent, not another run of it."""
+
+
+def _other_settings(plan: Plan) -> list[str]:
+    """Where a scale's agent differs from the paper's in more than its budget."""
+    told = []
+    for world in dict.fromkeys(task.world for task in plan.experiment.tasks):
+        here, paper = plan.scale.presets[world], SCALES["paper"].presets[world]
+        ours, papers = flat_settings(preset(here)), flat_settings(preset(paper))
+        changed = [name for name in ours if name.startswith(_OF_LEARNING) and ours[name] != papers[name]]
+        if changed:
+            told.append(f"The preset {here} differs from the paper's agent in {', '.join(changed)}.")
+    return told
 
 
 def _cut_short(plan: Plan) -> list[str]:
@@ -109,11 +135,9 @@ def _trained(plan: Plan, collected: Collected) -> str:
     experiment = plan.experiment
     runs = [(task, run) for task in experiment.tasks for arm in experiment.arms
             for run in collected.runs.get((task.name, arm.name), ())]  # fmt: skip
-    paper = (
-        f"{frames_in_words(experiment.frames)} frames"
-        if experiment.frames
-        else "a number of steps that it does not say"
-    )
+    paper = "a number of steps that it does not say"
+    if experiment.frames and experiment.frames_said:
+        paper = f"{frames_in_words(experiment.frames)} frames"
     if not runs:
         return "Nothing has been run yet" + ("." if experiment.ours else f"; the paper trained for {paper}.")
     counts = sorted(run.steps * frames_per_step(task) for task, run in runs)

@@ -109,7 +109,9 @@ def make_groups(results: Sequence[Results]) -> list[Group]:
             label.append(preset)
         for settings, members in _by_settings(runs).items():
             place = sum(group.topic == topic for group in groups)
-            groups.append(Group(", ".join([*label, *settings]), preset, variant, members, place))
+            # A file's name says all that the variant's does.
+            words = [*settings, *label[1:]] if settings and members[0].config is None else [*label, *settings]
+            groups.append(Group(", ".join(words), preset, variant, members, place))
     _shorten(groups)
     return groups
 
@@ -152,6 +154,7 @@ def _by_settings(runs: list[Results]) -> dict[tuple[str, ...], list[Results]]:
     """Splits runs by the values of the settings of learning that are not the same in all of them.
 
     Results files hold no settings: they go with the other runs if these do not differ, else they are for themselves.
+    Among them the names of files tell agents of one variant apart, as `epsilon-0.1-seed0.csv` and `ngu-seed0.csv`.
     """
     flat = [_learning_settings(run.config) if run.config else {} for run in runs]
     names = sorted({name for settings in flat for name in settings})
@@ -159,8 +162,16 @@ def _by_settings(runs: list[Results]) -> dict[tuple[str, ...], list[Results]]:
     split: dict[tuple[str, ...], list[Results]] = {}
     for run, settings in zip(runs, flat, strict=True):
         values = tuple(f"{name} {_in_words(settings[name])}" for name in differing if name in settings)
+        if run.config is None and (name := _named(run)) != run.variant:
+            values = (name,)
         split.setdefault(values, []).append(run)
     return split
+
+
+def _named(run: Results) -> str:
+    """The agent's name in that of a results file, the variant where there is none."""
+    name, numbered, _ = run.path.stem.rpartition("-seed")
+    return name if numbered else run.variant
 
 
 def _learning_settings(config: Config) -> dict[str, Any]:
