@@ -247,6 +247,13 @@ def test_every_claim_belongs_to_an_experiment_and_a_verdict_to_runs() -> None:
     assert {claim.experiment for claim in CLAIMS} >= with_claims
 
 
+def test_medians_that_a_claim_tells_follow_from_the_papers_table() -> None:
+    told = next(claim.saw for claim in CLAIMS if "overall median" in claim.says)
+    for column in ("NGU(32) eval beta=0.0", "R2D2(Retrace)"):
+        scores = [human_normalised(game, number.value) for game, number in paper_numbers.ATARI57[column].items()]
+        assert f"{np.median(scores):.1f} %" in told
+
+
 def test_a_claim_can_rest_on_the_last_stretch_of_a_run(tmp_path: Path) -> None:
     values = [(100, 8.0), (200, None), (300, 2.0), (400, 3.0), (500, None)]
     rows = [{"step": step, "time": 1.0} | ({} if value is None else {"env/score": value}) for step, value in values]
