@@ -14,7 +14,7 @@ from pathlib import Path
 
 from ngu.experiments.catalogue import experiment
 from ngu.experiments.figures import draw
-from ngu.machine import use_one_thread
+from ngu.machine import use_threads
 from ngu.report.page import write_figure
 from ngu.report.style import LIGHT, house_style, to_png
 from page_tables.kept import RESULTS
@@ -72,7 +72,7 @@ def write(drawn: Drawn | Reported, path: Path) -> None:
 
 
 if __name__ == "__main__":
-    use_one_thread()
+    use_threads(1)
     for name, drawn in FIGURES.items():
         path = IMAGES / f"{name}.png"
         write(drawn, path)

@@ -294,6 +294,31 @@ def test_recorded_updates_equal_plain_ones_and_those_of_the_cpu(
     assert max(moved) > 5e-3
 
 
+def test_a_recorded_update_draws_random_steps_for_f(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One step of each sequence is random, and as many are drawn: what lies elsewhere says nothing to f."""
+    runner = make_runner(graphs=False, monkeypatch=monkeypatch, replay__min_sequences=190)
+    for _ in range(60):
+        runner.advance()
+    batch = runner.agent.replay.sample(32)
+    batch.behaviour[:] = 0.999_999
+    batch.behaviour[2] = 1e-6
+    monkeypatch.setattr(Graphed, "warmup_calls", 4)
+
+    def f_after(change: int | None) -> dict[str, Any]:
+        changed = on(CUDA, batch)
+        if change is not None:
+            changed.inputs.observation[change] = 255 - changed.inputs.observation[change]
+        learner = learned(CUDA, changed, 12, novelty__balance_actions=True, novelty__train_frames=1)
+        assert learner._update._graph is not None
+        assert learner.novelty.inverse is not None
+        return dict(learner.novelty.inverse.state_dict())
+
+    unchanged = f_after(None)
+    assert_close(unchanged, f_after(5))
+    with pytest.raises(AssertionError):
+        assert_close(unchanged, f_after(2))
+
+
 @pytest.mark.parametrize("around", [{}, AROUND], ids=["plain", "around"])
 @pytest.mark.parametrize("precision", ["fp32", "fp16", "bf16"])
 def test_a_run_learns_to_predict_one_batch_in_every_precision(

@@ -230,6 +230,26 @@ def test_a_scale_does_not_change_what_an_experiment_is_about() -> None:
         assert cell.config().evaluation.max_steps == cell.config().env.sea_size
 
 
+@pytest.mark.parametrize(
+    ("name", "size", "settings", "told", "silent"),
+    [
+        ("table_ablations", "node", {}, ("learner.advantage_learning", "network.whiten"), ("mixture.num_mixtures",)),
+        ("table_ablations", "laptop", {}, ("env.num_envs", "network.lstm_size"), ("mixture.num_mixtures",)),
+        ("fig_disco_maze", "paper", {"learner.batch_size": 8}, ("learner.batch_size",), ("replay.lookahead",)),
+        ("fig_disco_maze", "node", {}, (), ("Runs differ",)),
+        ("fig_disco_maze", "smoke", {}, (), ("Runs differ",)),
+    ],
+)
+def test_captions_tell_where_a_scale_trains_another_agent(
+    name: str, size: str, settings: dict[str, Any], told: tuple[str, ...], silent: tuple[str, ...], tmp_path: Path
+) -> None:
+    plan = plan_of(name, size, tmp_path, settings=settings)
+    caption = write(plan, read_collected(plan.experiment, tmp_path), "ngu reproduce").caption
+    sentence = next((part for part in caption.split(". ") if part.startswith("Runs differ")), "")
+    assert all(setting in sentence for setting in told)
+    assert not any(setting in sentence for setting in silent)
+
+
 def test_a_small_budget_still_has_a_curve() -> None:
     (cell, *_) = plan_of("ngu_evals_graph", "node", budget=1_000_000).cells()
     assert cell.config().evaluation.period == 100_000

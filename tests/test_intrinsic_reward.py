@@ -591,6 +591,29 @@ def test_probabilities_of_actions_that_do_not_fit_are_told(
         assert not intrinsic.train(*transitions(5), valid, given).refused
 
 
+def test_balanced_actions_weigh_what_is_given() -> None:
+    """The loss of inverse dynamics is the sum over rows by their weights; RND's counts each row alike."""
+    torch.manual_seed(0)
+    intrinsic = IntrinsicReward(SPEC, 1, config(balance_actions=True))
+    torch.manual_seed(0)
+    plain = IntrinsicReward(SPEC, 1, config(balance_actions=False))
+    before, action, after = transitions(5)
+    behaviour, valid = torch.tensor([0.9, 0.1, 0.3, 0.9, 0.05]), torch.tensor([True, True, False, True, True])
+    assert intrinsic.model.inverse is not None
+    with torch.no_grad():
+        logits, _ = intrinsic.model.inverse(before, after)
+    each = -logits.log_softmax(-1)[torch.arange(5), action]
+    weights = [
+        min(mu, (1 - mu) / (SPEC.num_actions - 1)) / mu if there else 0.0
+        for mu, there in zip(behaviour.tolist(), valid.tolist(), strict=True)
+    ]
+    weighed = intrinsic.train(before, action, after, valid, behaviour).values
+    assert weighed["loss/inverse"].item() == pytest.approx((each * torch.tensor(weights)).sum().item(), rel=1e-4)
+    alike = plain.train(before, action, after, valid).values
+    assert alike["loss/inverse"].item() == pytest.approx(each[valid].sum().item(), rel=1e-4)
+    assert weighed["loss/rnd"].item() == pytest.approx(alike["loss/rnd"].item(), rel=1e-4)
+
+
 def test_what_no_reward_can_be_made_of_is_told() -> None:
     with pytest.raises(
         UserError, match=r"the config is of the type Config; .* a preset's is ngu\.preset\(name\)\.novelty"

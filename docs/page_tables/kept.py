@@ -6,7 +6,7 @@ measurement is empty, but a row without files, or a column that no row has measu
 
 from __future__ import annotations
 
-import shlex
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -56,8 +56,8 @@ def from_command(option: str, usual: str) -> Reading:
     """A setting as the run's command has it, or as its preset does."""
 
     def read(runs: Sequence[Results]) -> str:
-        words = [shlex.split(run.origin["command"]) for run in runs]
-        return ", ".join(dict.fromkeys(w[w.index(option) + 1] if option in w else usual for w in words))
+        given = [re.search(rf"{re.escape(option)}[= ](\S+)", run.origin["command"]) for run in runs]
+        return ", ".join(dict.fromkeys(found[1] if found else usual for found in given))
 
     return read
 

@@ -4,7 +4,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
 import torch
@@ -91,6 +91,13 @@ _SAME = 2_550_000
 """Agent steps that NGU, R2D2+RND and R2D2 have in common."""
 
 
+def _cluster_distance(runs: Sequence[Results]) -> str:
+    """Nothing where there is no episodic memory."""
+    if not any(preset("atari-node", run.variant).novelty.episodic for run in runs):
+        return ""
+    return from_command("--novelty.cluster-distance", str(preset("atari-node").novelty.cluster_distance))(runs)
+
+
 def same_frames_table() -> str:
     """The paper's agents after the same frames, by training episodes."""
     names = ("hand-crafted", "r2d2-rnd", "r2d2-advantage-learning", "ngu", "n1-20-frames-xi-0.4")
@@ -99,8 +106,8 @@ def same_frames_table() -> str:
         f"agent, until {millions(FRAMES_OF_A_STEP * _SAME)} frames",
         {_REMEDIES[name]: f"{GAME}/remedies/{name}-seed0.csv" for name in names},
         {
-            "largest γ": from_command("--mixture.discount-max", "0.997"),
-            "ξ": from_command("--novelty.cluster-distance", "0.008"),
+            "largest γ": from_command("--mixture.discount-max", str(preset("atari-node").mixture.discount_max)),
+            "ξ": _cluster_distance,
             "games": games(0, _SAME),
             "score": during("env/score", 0, _SAME, style=Style(2)),
             "score, last 4M frames": during("env/score", *last_million),
@@ -139,7 +146,7 @@ def small_hand_crafted_table() -> str:
             "the same, 0.97": "hand-crafted-advantage-0.97-seed1",
             "advantage learning 0.9 as it is": "hand-crafted-narrowed-seed*",
             "**advantage learning 0.9 as it is, κ = 0.01**": "hand-crafted-narrowed-kappa-0.01-seed*",
-            "the same without RND": "hand-crafted-no-rnd-narrowed-kappa-0.01-seed1",
+            "the same without RND": "hand-crafted-no-rnd-narrowed-kappa-0.01-seed*",
         },
     )
 
@@ -155,6 +162,7 @@ def small_learned_table() -> str:
             "as it is, cluster distance ξ = 0.2": "learned-narrowed-xi-0.2-seed0",
             "**as it is, κ = 0.01, cluster distance ξ = 0.2**": "learned-narrowed-kappa-0.01-xi-0.2-seed0",
             "the same without RND": "learned-no-rnd-narrowed-kappa-0.01-xi-0.2-seed0",
+            "κ = 0.01, ξ = 0.5, [drawn random steps](#what-f-can-know)": "learned-drawn-xi-0.5-seed0",
         },
     )
 
@@ -187,6 +195,27 @@ def small_longer_table() -> str:
         for start, end in pairwise(bounds)
     ]
     head = ["seed 0, longer (`ngu resume RUN --steps 1000000`); agent steps", "episodes", "score", "rooms"]
+    return markdown(head, rows, right=True)
+
+
+_RND = {
+    "hand-crafted states": ("hand-crafted-narrowed-kappa-0.01", "hand-crafted-no-rnd-narrowed-kappa-0.01"),
+    "learned states, ξ = 0.5, drawn random steps": ("learned-drawn-xi-0.5", "learned-drawn-no-rnd-xi-0.5"),
+}
+"""Files of the small task with RND and without it."""
+
+
+def without_rnd_table() -> str:
+    """The small agent's score in training, a row for each run; empty where it had been stopped."""
+    spans = list(pairwise((0, 400_000, 500_000, 600_000, 700_000, 800_000, 900_000, 1_000_000)))
+    rows = []
+    for states, files in _RND.items():
+        for whether, name in zip(("with", "without"), files, strict=True):
+            for run in runs_of(f"{GAME}/small/{name}-seed*.csv"):
+                scores = [_mean(run, "env/score", start, end, PLAIN) for start, end in spans]
+                rooms = run.mean("env/rooms", 100_000)
+                rows.append([states, whether, str(run.seed), *scores, ROOMS.one(rooms), millions(run.steps)])
+    head = ["states", "RND", "seed", *(stretch(*span) for span in spans), "rooms at the end", "steps"]
     return markdown(head, rows, right=True)
 
 

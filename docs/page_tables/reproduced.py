@@ -38,7 +38,7 @@ class Source:
     title: str
     collected: Callable[[Experiment], Collected]
     remark: str = ""
-    """Below the heading of each of its tables."""
+    """Before its tables."""
 
 
 def _remedied(entry: Experiment) -> Collected:
@@ -69,10 +69,10 @@ SOURCES = {
     "remedies": Source(
         "Montezuma's Revenge with the remedies",
         _remedied,
-        "Not by `ngu reproduce`, but from `results/atari/montezuma_revenge/remedies`, training episodes of runs that "
-        "were [stopped at different times](montezuma.md#on-the-node-with-the-remedies). NGU has ξ = 0.2; NGU(N=1) is "
-        "the run with ξ = 0.4 whose f is trained on 20 transitions at twice the rate; R2D2(Retrace) is the one with "
-        "advantage learning and κ = 0.01. The largest discount is 0.99 where N = 1 and novelty episodic, else 0.997.",
+        "The next tables are not by `ngu reproduce`, but from `results/atari/montezuma_revenge/remedies`: training of "
+        "runs that were [stopped at different times](montezuma.md#on-the-node-with-the-remedies). NGU has ξ = 0.2; "
+        "NGU(N=1) is the run with ξ = 0.4 whose f is trained on 20 transitions at twice the rate; R2D2(Retrace) is the "
+        "one with advantage learning and κ = 0.01.",
     ),
 }
 
@@ -81,12 +81,12 @@ def reproduced_tables() -> str:
     """The tables of experiments of which runs are kept."""
     parts = []
     for source in SOURCES.values():
-        for entry in EXPERIMENTS.values():
-            collected = source.collected(entry)
-            found = _with_runs(places(entry, collected)) if collected.runs else []
-            if found:
-                heading = [f"### {entry.name}, {source.title}", *([source.remark] if source.remark else [])]
-                parts.append("\n\n".join([*heading, markdown(found, budgets=True)]))
+        tables = [
+            f"### {entry.name}, {source.title}\n\n{markdown(found, budgets=True)}"
+            for entry in EXPERIMENTS.values()
+            if (collected := source.collected(entry)).runs and (found := _with_runs(places(entry, collected)))
+        ]
+        parts += [source.remark, *tables] if tables and source.remark else tables
     return (
         "\n\n".join(parts)
         or "None of the paper's experiments has been run by `ngu reproduce` for longer than a toy yet."

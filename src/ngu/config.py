@@ -242,9 +242,9 @@ class NoveltyConfig:
     l2_weight: float = 1e-5
     """Weight of the L2 penalty on the inverse-dynamics networks."""
     train_frames: int = 5
-    """How many of each sequence's last transitions train inverse dynamics and RND."""
+    """How many of each sequence's last transitions train inverse dynamics and RND (see balance_actions)."""
     balance_actions: bool = False
-    """Draw what trains inverse dynamics as if all actions were as likely: else f learns what the policy goes by."""
+    """Train inverse dynamics as if all actions were as likely, on as many drawn steps; else f learns the policy."""
 
     def __post_init__(self) -> None:
         _require_kinds("novelty", self)

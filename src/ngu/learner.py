@@ -1,8 +1,8 @@
 """Learning: a batch of sequences in, new weights and new priorities out.
 
 One update trains the Q-network with transformed Retrace double Q-learning on all valid steps, and inverse dynamics and
-RND on the last few transitions of each sequence (paper, App. A). Everything stays on the device: on a GPU an update is
-one CUDA graph.
+RND on the last few transitions of each sequence (paper, App. A); with `novelty.balance_actions` inverse dynamics on as
+many that are drawn from all. Everything stays on the device: on a GPU an update is one CUDA graph.
 """
 
 from __future__ import annotations

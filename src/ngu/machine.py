@@ -34,9 +34,13 @@ def resolve_device(name: str) -> torch.device:
     return device
 
 
-def use_one_thread() -> None:
-    """For what computes little at a time: beside other programs two threads wait for each other most of the time."""
-    torch.set_num_threads(1)
+def use_threads(count: int) -> None:
+    """The CPU threads of this process; 0 leaves PyTorch's choice, one for each core.
+
+    What computes little at a time takes one: beside other programs two wait for each other most of the time.
+    """
+    if count:
+        torch.set_num_threads(count)
 
 
 def machine_name(device: torch.device) -> str:

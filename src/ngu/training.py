@@ -24,7 +24,7 @@ from ngu.config_reading import with_overrides
 from ngu.errors import UserError
 from ngu.evaluator import Evaluator
 from ngu.graphs import enable_fusion
-from ngu.machine import machine_name, resident_memory, resolve_device
+from ngu.machine import machine_name, resident_memory, resolve_device, use_threads
 from ngu.metrics import MetricsWriter
 from ngu.progress import Progress
 from ngu.run_folder import RunFolder, replace_file
@@ -53,8 +53,7 @@ class Training:
         self.config = config
         self.folder = folder
         self.device = resolve_device(config.run.device)
-        if config.run.threads:
-            torch.set_num_threads(config.run.threads)
+        use_threads(config.run.threads)
         if self.device.type == "cuda":
             # Shapes never change, so the fastest kernels may be searched for once; tf32 is ample for the rest.
             torch.backends.cudnn.benchmark = True

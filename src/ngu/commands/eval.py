@@ -102,16 +102,13 @@ def evaluate(config: Config, checkpoint: Checkpoint, *, to_the_end: bool = False
 
     `to_the_end`: no episode is cut but by the environment, if it has a limit of its own.
     """
-    import torch
-
     from ngu.agent import load_policy
     from ngu.envs.make import make_environment
     from ngu.evaluator import Evaluator
-    from ngu.machine import resolve_device
+    from ngu.machine import resolve_device, use_threads
     from ngu.metrics import by_policy
 
-    if config.run.threads:
-        torch.set_num_threads(config.run.threads)
+    use_threads(config.run.threads)
     device = resolve_device(config.run.device)
     sample = make_environment(config, 1, device)
     try:

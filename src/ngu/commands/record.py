@@ -44,9 +44,9 @@ def main(argv: list[str]) -> int:
     require_place(out)
     if command.steps is not None and command.steps < 1:
         raise UserError(f"--steps is {command.steps}; set it to 1 or more.")
-    from ngu.machine import use_one_thread
+    from ngu.machine import use_threads
     from ngu.report import record_episode
 
-    use_one_thread()
+    use_threads(1)
     print(record_episode(folder.path, out, config.evaluation.seed, command.policy, command.steps))
     return 0

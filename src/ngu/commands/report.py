@@ -34,10 +34,10 @@ def main(argv: list[str]) -> int:
     alone = len(command.paths) == 1 and (command.paths[0] / "config.json").is_file()
     out = command.out or (command.paths[0] if alone else Path()) / "report.html"
     require_place(out)
-    from ngu.machine import use_one_thread
+    from ngu.machine import use_threads
     from ngu.report import write_report
 
-    use_one_thread()
+    use_threads(1)
     print(write_report(command.paths, out))
     return 0
 

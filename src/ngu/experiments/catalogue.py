@@ -313,8 +313,9 @@ _ALL: tuple[Experiment, ...] = (
             },
         },
         remarks=(
-            "The paper swept over combinations and prints no scores of them; here one value at a time differs from "
-            "NGU(N=32). The numbers beside ours are those of its other tables.",
+            "The paper swept over combinations, and prints neither their scores nor their frames; here one value at a "
+            "time differs from NGU(N=32), and beta alone from R2D2+RND. The numbers beside ours are those of its other "
+            "tables, after 35 billion frames.",
         ),
         smoke=(("pong",), ("cmr-0.25", "meta-3", "r2d2-rnd-beta-0.1")),
     ),
@@ -394,6 +395,7 @@ _ALL: tuple[Experiment, ...] = (
             "rooms on average.",
             "Without extrinsic rewards more than 20 rooms.",
         ),
+        remarks=("The paper does not say how many frames these runs had; those of its other runs are taken.",),
         smoke=((), ("hand-crafted", "hand-crafted-no-extrinsic")),
     ),
 )

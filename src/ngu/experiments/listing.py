@@ -86,6 +86,7 @@ def sources() -> str:
     return (
         "Hours are reckoned from measured rates, without evaluations, of one H200 with 16 cores (GPU) or of one core "
         f"of a CPU (core): {rates}. "
-        "An agent step of Atari is 4 frames. Where the paper does not say its frames, the preset's steps are taken. "
+        "An agent step of Atari is 4 frames. Where the paper does not say its frames, those of its other runs on Atari "
+        "are taken, and the preset's steps elsewhere. "
         "Experiments share runs: what one has trained, another takes over."
     )

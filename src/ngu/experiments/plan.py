@@ -176,7 +176,7 @@ def cost(cells: Sequence[Cell]) -> Cost:
 
 
 def paper_cost(experiment: Experiment) -> Cost:
-    """At the paper's frames and seeds, or the preset's steps where the paper does not say."""
+    """At the frames and seeds that the experiment has of the paper, or the preset's steps where it has none."""
     runs = []
     for task in experiment.tasks:
         name = SCALES["paper"].presets[task.world]

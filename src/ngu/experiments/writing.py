@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from matplotlib.figure import Figure
@@ -15,8 +15,7 @@ from ngu.experiments.listing import frames_in_words
 from ngu.experiments.plan import Plan, frames_per_step
 from ngu.experiments.scales import SCALES
 from ngu.experiments.tables import Place, as_csv, markdown, places
-from ngu.presets import preset
-from ngu.report.groups import flat_settings
+from ngu.report.groups import learning_settings
 from ngu.report.results import write_file
 from ngu.report.style import LIGHT, house_style, short_number, to_png
 
@@ -105,20 +104,17 @@ def _in_training(found: list[Place]) -> list[str]:
     ]
 
 
-_OF_LEARNING = ("mixture", "novelty", "network", "replay", "learner", "actor")
-"""Groups of settings that make another agent, not another run of it."""
-
-
 def _other_settings(plan: Plan) -> list[str]:
-    """Where a scale's agent differs from the paper's in more than its budget."""
-    told = []
-    for world in dict.fromkeys(task.world for task in plan.experiment.tasks):
-        here, paper = plan.scale.presets[world], SCALES["paper"].presets[world]
-        ours, papers = flat_settings(preset(here)), flat_settings(preset(paper))
-        changed = [name for name in ours if name.startswith(_OF_LEARNING) and ours[name] != papers[name]]
-        if changed:
-            told.append(f"The preset {here} differs from the paper's agent in {', '.join(changed)}.")
-    return told
+    """Where runs differ from those of the scale `paper` in more than their budget; toys need not say so."""
+    if plan.scale.smoke:
+        return []
+    papers = replace(plan, scale=SCALES["paper"], settings={})
+    changed: dict[str, None] = {}
+    for here, paper in zip(plan.cells(), papers.cells(), strict=True):
+        ours, theirs = learning_settings(here.config()), learning_settings(paper.config())
+        changed |= dict.fromkeys(name for name in ours if ours[name] != theirs[name])
+    named = [name for name in changed if not name.startswith("evaluation.")]
+    return [f"Runs differ from those of the scale paper in {', '.join(named)}."] if named else []
 
 
 def _cut_short(plan: Plan) -> list[str]:
@@ -135,7 +131,7 @@ def _trained(plan: Plan, collected: Collected) -> str:
     experiment = plan.experiment
     runs = [(task, run) for task in experiment.tasks for arm in experiment.arms
             for run in collected.runs.get((task.name, arm.name), ())]  # fmt: skip
-    paper = "a number of steps that it does not say"
+    paper = "a number of frames or steps that it does not say"
     if experiment.frames and experiment.frames_said:
         paper = f"{frames_in_words(experiment.frames)} frames"
     if not runs:

@@ -47,7 +47,6 @@ class NoveltyTrainer:
         precision: Precision = "fp32",
     ) -> None:
         self.model = model
-        self.config = config
         self.precision: Precision = precision
         scaling = precision == "fp16" and any(parameter.is_cuda for parameter in model.parameters())
         self.inverse: GuardedAdam | None = None

@@ -51,8 +51,8 @@ def drawn_by_weight(weight: Tensor, count: int, random: Tensor) -> tuple[Tensor,
 
     Who has a small weight is seldom drawn, and then stands for others of its kind with max(w, tau), where tau is the
     largest of the keys w / u that were not drawn. So any sum of w x over M is estimated without bias by the sum over
-    the drawn ones, among whom the large weights are never missing. Here the result is divided by max(1, tau): where
-    weights are 1 at most, no drawn one counts for more.
+    the drawn ones, among whom no weight above tau is missing. Here the result is divided by max(1, tau): where weights
+    are 1 at most, no drawn one counts for more, and sums stay in proportion.
 
     Args:
         weight: [M] in [0, 1], of which count is at most M

@@ -156,12 +156,12 @@ def _by_settings(runs: list[Results]) -> dict[tuple[str, ...], list[Results]]:
     Results files hold no settings: they go with the other runs if these do not differ, else they are for themselves.
     Among them the names of files tell agents of one variant apart, as `epsilon-0.1-seed0.csv` and `ngu-seed0.csv`.
     """
-    flat = [_learning_settings(run.config) if run.config else {} for run in runs]
+    flat = [learning_settings(run.config) if run.config else {} for run in runs]
     names = sorted({name for settings in flat for name in settings})
     differing = [name for name in names if len({str(settings[name]) for settings in flat if name in settings}) > 1]
     split: dict[tuple[str, ...], list[Results]] = {}
     for run, settings in zip(runs, flat, strict=True):
-        values = tuple(f"{name} {_in_words(settings[name])}" for name in differing if name in settings)
+        values = tuple(f"{name} {_in_a_label(settings[name])}" for name in differing if name in settings)
         if run.config is None and (name := _named(run)) != run.variant:
             values = (name,)
         split.setdefault(values, []).append(run)
@@ -174,7 +174,7 @@ def _named(run: Results) -> str:
     return name if numbered else run.variant
 
 
-def _learning_settings(config: Config) -> dict[str, Any]:
+def learning_settings(config: Config) -> dict[str, Any]:
     """Every setting that can make an agent learn something else."""
     left_out = _NOT_OF_LEARNING | {f"env.{name}" for name in foreign_settings(config.env.name)}
     return {
@@ -184,7 +184,8 @@ def _learning_settings(config: Config) -> dict[str, Any]:
     }
 
 
-def _in_words(value: Any) -> str:
+def _in_a_label(value: Any) -> str:
+    """Without commas, which stand between the settings of a label."""
     return " ".join(map(str, value)) if isinstance(value, tuple | list) else str(value)
 
 
