@@ -147,8 +147,9 @@ def variants_table() -> str:
     """What each variant changes."""
     rows = ["| variant | what it is | what it changes |", "| --- | --- | --- |"]
     for name, variant in VARIANTS.items():
-        changes = ", ".join(f"`{field} = {_in_toml(value)}`" for field, value in variant.changes.items())
-        rows.append(f"| `{name}` | {_in_cell(variant.what)} | {changes or 'nothing'} |")
+        changes = [f"`{field} = {_in_toml(value)}`" for field, value in variant.changes.items()]
+        changes += [f"`{field}` at least {count}" for field, count in variant.least.items()]
+        rows.append(f"| `{name}` | {_in_cell(variant.what)} | {', '.join(changes) or 'nothing'} |")
     return "\n".join(rows)
 
 

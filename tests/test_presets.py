@@ -17,6 +17,7 @@ from ngu.errors import UserError
 from ngu.learner import Learner
 from ngu.mixture import grouped_actors
 from ngu.presets import PRESETS, preset
+from ngu.report.groups import flat_settings
 from ngu.retrace import ValueTransform
 from ngu.variants import VARIANTS
 
@@ -200,19 +201,30 @@ def test_atari_presets_act_with_all_policies_in_every_group(name: str) -> None:
 
 @pytest.mark.parametrize("name", PRESETS)
 @pytest.mark.parametrize("variant", VARIANTS)
-def test_every_variant_fits_every_preset_or_says_what_to_change(name: str, variant: str) -> None:
-    changes = {**PRESETS[name], **VARIANTS[variant].changes}
-    envs, policies, ratio = changes["env.num_envs"], changes["mixture.num_mixtures"], "mixture.cross_mixture_ratio"
-    if policies > envs or (changes[ratio] > 0 and policies == 1):
-        reason = "(use as many environments|needs mixture.num_mixtures of 2)"
-        sentence = f"^the variant {variant} does not fit the preset {name}: mixture.*{reason}"
-        with pytest.raises(UserError, match=sentence):
-            preset(name, variant)
-        config = preset(name, variant, {"env.num_envs": max(envs, policies), ratio: 0.0})
-    else:
-        config = preset(name, variant)
-        assert all(value(config, field) == wanted for field, wanted in changes.items())
+def test_every_variant_fits_every_preset(name: str, variant: str) -> None:
+    """A preset with fewer policies or environments than a variant needs gets as many, and nothing else changes."""
+    config, own, changes = preset(name, variant), preset(name), VARIANTS[variant].changes
+    assert all(value(config, field) == wanted for field, wanted in changes.items())
     assert (config.preset, config.variant) == (name, variant)
+    for field, before in flat_settings(own).items():
+        if field in ("preset", "variant") or field in changes:
+            continue
+        after, least = value(config, field), VARIANTS[variant].least.get(field, 0)
+        assert after == before or (before < least == after), field
+
+
+@pytest.mark.parametrize(
+    ("name", "variant", "policies", "envs"),
+    [("atari-cpu", "ngu-n16", 16, 16), ("atari-cpu", "ngu-n8", 8, 8), ("disco-maze-small", "cmr-0.5", 2, 64)],
+)
+def test_small_presets_get_the_policies_and_environments_that_a_variant_needs(
+    name: str, variant: str, policies: int, envs: int
+) -> None:
+    config = preset(name, variant)
+    assert (config.mixture.num_mixtures, config.env.num_envs) == (policies, envs)
+    fewer = {"mixture.num_mixtures": 1, "env.num_envs": 4}
+    with pytest.raises(UserError, match="mixture"):
+        preset(name, variant, {field: fewer[field] for field in VARIANTS[variant].least})
 
 
 NAMES = [

@@ -20,8 +20,6 @@ def tiny(variant: str) -> ngu.Config:
     settings |= {"env.num_envs": 16, "run.steps": 16 * 24, "evaluation.period": 0}
     if hand_crafted:
         settings |= {"env.num_envs": 2, "run.steps": 2 * 24, "env.game": "montezuma_revenge", "env.workers": 1}
-    if variant.startswith("cmr"):
-        settings["mixture.num_mixtures"] = 4
     own = VARIANTS[variant].changes
     settings = {name: value for name, value in settings.items() if name not in own}
     return ngu.preset("atari-cpu" if hand_crafted else "disco-maze-small", variant, settings)

@@ -313,10 +313,4 @@ def preset(name: str, variant: str = "ngu", overrides: Mapping[str, Any] | None 
     if variant not in VARIANTS:
         raise UserError(unknown_name(f"the variant {variant}", variant, VARIANTS))
     labels = {"preset": name, "variant": variant}
-    changes = {**PRESETS[name], **VARIANTS[variant].changes, **(overrides or {}), **labels}
-    try:
-        return with_overrides(Config(), changes)
-    except UserError as error:
-        if overrides:  # the fault may well be theirs
-            raise
-        raise UserError(f"the variant {variant} does not fit the preset {name}: {error}") from None
+    return with_overrides(Config(), {**VARIANTS[variant].applied(PRESETS[name]), **(overrides or {}), **labels})

@@ -22,9 +22,17 @@ class Variant:
     """One sentence."""
     changes: Mapping[str, Any] = field(default_factory=dict)
     """Dotted name of a setting -> its value."""
+    least: Mapping[str, int] = field(default_factory=dict)
+    """What the changes need at least: a preset's smaller number is raised to it."""
+
+    def applied(self, settings: Mapping[str, Any]) -> dict[str, Any]:
+        """A preset's settings, by dotted name, as this variant has them."""
+        changed = {**settings, **self.changes}
+        return changed | {name: max(changed[name], least) for name, least in self.least.items()}
 
 
 _SINGLE = {"mixture.num_mixtures": 1, "mixture.cross_mixture_ratio": 0.0}
+_SEVERAL = {"mixture.num_mixtures": 2}
 _NO_RND = {"novelty.lifelong": False}
 _NO_EXTRINSIC = {"mixture.extrinsic": False}
 _RND_ALONE = {"novelty.episodic": False, "novelty.lifelong": True}
@@ -36,6 +44,7 @@ def _policies(count: int) -> Variant:
         f"NGU (N={count})",
         f"The agent with {count} policies (table_ablations).",
         {"mixture.num_mixtures": count},
+        {"env.num_envs": count},
     )
 
 
@@ -57,11 +66,13 @@ VARIANTS: Mapping[str, Variant] = {
         "CMR 0.25",
         "A quarter of the sequences are trained as another policy than the one that collected them (App. F.5).",
         {"mixture.cross_mixture_ratio": 0.25},
+        _SEVERAL,
     ),
     "cmr-0.5": Variant(
         "CMR 0.5",
         "Half of the sequences are trained as another policy than the one that collected them (table_ablations).",
         {"mixture.cross_mixture_ratio": 0.5},
+        _SEVERAL,
     ),
     "beta-0.2": Variant("beta 0.2", "A smaller largest weight of r_i (beta_results).", {"mixture.beta": 0.2}),
     "beta-0.5": Variant("beta 0.5", "A larger largest weight of r_i (beta_results).", {"mixture.beta": 0.5}),

@@ -109,7 +109,7 @@ class Plan:
         # What an experiment is about, the size of a state for instance, is not made smaller by the scale.
         smaller = {name: value for name, value in self._sized(task).items() if name not in asked}
         changes: dict[str, Any] = {**task.settings, **arm.settings, **smaller}
-        known = {**PRESETS[self.scale.presets[task.world]], **VARIANTS[arm.variant].changes, **changes}
+        known = {**VARIANTS[arm.variant].applied(PRESETS[self.scale.presets[task.world]]), **changes}
         if known["mixture.num_mixtures"] > self.scale.most_mixtures:
             changes["mixture.num_mixtures"] = self.scale.most_mixtures
         for name, parts in (("evaluation.period", EVALUATIONS), ("run.log_period", _LOGS)):
