@@ -297,6 +297,7 @@ def _untransformed(value: float) -> float:
 PARTS = [
     remedies_table,
     same_frames_table,
+    without_rnd_table,
     whitening_table,
     small_hand_crafted_table,
     small_learned_table,
