@@ -116,7 +116,6 @@ _SINGLE_POLICY = tuple(
     )
 )
 
-
 _HAND_CRAFTED = tuple(map(_variant, ("hand-crafted", "hand-crafted-no-rnd", "hand-crafted-no-extrinsic")))
 _PROBED = Arm("ngu-probed", "learned controllable states", "ngu", {**NGU.settings, "probe.enabled": True})
 

@@ -108,9 +108,10 @@ def _other_settings(plan: Plan) -> list[str]:
     """Where runs differ from those of the scale `paper` in more than their budget; toys need not say so."""
     if plan.scale.smoke:
         return []
-    papers = replace(plan, scale=SCALES["paper"], settings={})
+    one_seed = replace(plan, seeds=1)
+    papers = replace(one_seed, scale=SCALES["paper"], settings={})
     changed: dict[str, None] = {}
-    for here, paper in zip(plan.cells(), papers.cells(), strict=True):
+    for here, paper in zip(one_seed.cells(), papers.cells(), strict=True):
         ours, theirs = learning_settings(here.config()), learning_settings(paper.config())
         changed |= dict.fromkeys(name for name in ours if ours[name] != theirs[name])
     named = [name for name in changed if not name.startswith("evaluation.")]
