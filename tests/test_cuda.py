@@ -294,6 +294,33 @@ def test_recorded_updates_equal_plain_ones_and_those_of_the_cpu(
     assert max(moved) > 5e-3
 
 
+def test_a_recorded_warm_up_equals_a_plain_one_and_that_of_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    runner = make_runner(graphs=False, monkeypatch=monkeypatch, replay__min_sequences=190, **WHITENED)
+    for _ in range(60):
+        runner.advance()
+    batch = runner.agent.replay.sample(32)
+
+    def warmed(device: torch.device) -> Learner:
+        settings = {"novelty__warm_up_steps": 1, "novelty__warm_up_updates": 12, **WHITENED}
+        learner = Agent.create(make_tiny_config(**settings), device).learner
+        own = on(device, batch)
+        for _ in range(12):
+            assert torch.isnan(learner.warm_up(own).priority).all()
+        return learner
+
+    torch.backends.cudnn.allow_tf32, before = False, torch.backends.cudnn.allow_tf32
+    try:
+        plain = warmed(CUDA)
+        monkeypatch.setattr(Graphed, "warmup_calls", 4)
+        recorded, on_cpu = warmed(CUDA), warmed(torch.device("cpu"))
+    finally:
+        torch.backends.cudnn.allow_tf32 = before
+    assert recorded._warm_up._graph is not None
+    assert plain._warm_up._graph is None
+    assert_close(weights(plain), weights(recorded))
+    assert_close(weights(plain), weights(on_cpu), tolerance=5e-3)
+
+
 def test_a_recorded_update_draws_random_steps_for_f(monkeypatch: pytest.MonkeyPatch) -> None:
     """One step of each sequence is random, and as many are drawn: what lies elsewhere says nothing to f."""
     runner = make_runner(graphs=False, monkeypatch=monkeypatch, replay__min_sequences=190)

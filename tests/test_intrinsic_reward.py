@@ -494,6 +494,23 @@ def test_restart_takes_f_and_its_running_distance_from_the_same_side() -> None:
     assert other.scale.total.item() == acting.scale.total.item() > 0
 
 
+def test_who_starts_over_rewards_as_a_new_one_does_with_the_same_model() -> None:
+    spec = EnvironmentSpec((4,), torch.float32, 3)
+    used, generator = IntrinsicReward(spec, 3), torch.Generator().manual_seed(0)
+    for step in range(20):
+        observation = torch.randn(3, 4, generator=generator)
+        used(observation, torch.full((3,), step == 0))
+        used.train(observation, torch.zeros(3, dtype=torch.int64), observation + 1)
+    used.start_over(used.model)
+    fresh = IntrinsicReward(spec, 3, model=used.model)
+    for step in range(20):
+        observation = torch.randn(3, 4, generator=generator)
+        # The running episodes go on, but it has forgotten them.
+        paid, expected = (reward(observation, torch.full((3,), step == 7)) for reward in (used, fresh))
+        assert torch.equal(paid, expected)
+        assert bool((paid == 0).all()) == (step in (0, 7))
+
+
 def test_without_either_part_there_is_no_reward_and_nothing_to_train() -> None:
     """Plain R2D2: r_i is 0 everywhere, and no network is there to pay for."""
     config = NoveltyConfig(episodic=False, lifelong=False)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -49,6 +50,13 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "cut margin": {"replay__cut_margin": 5},
     "average": {"learner__average_share": 0.3},
     "random start": {"actor__random_steps": 200},
+    "warm-up": {"novelty__warm_up_steps": 280, "novelty__warm_up_updates": 9, "learner__replay_ratio": 5.0},
+    "warm-up in groups": {
+        "novelty__warm_up_steps": 200,
+        "novelty__warm_up_updates": 4,
+        "env__groups": 2,
+        "learner__replay_ratio": 5.0,
+    },
 }
 
 
@@ -127,6 +135,57 @@ def test_a_random_start_lasts_for_as_many_steps_as_are_asked_for(steps: int) -> 
     assert at_random == [action < steps for action in range(1, 61)]
     assert torch.equal(actor.epsilon, actor._own_epsilon)
     assert runner.agent.learner.updates > 3
+
+
+@pytest.mark.parametrize("change", [{}, {"env__groups": 2}, {"novelty__lifelong": False}, {"network__whiten": True}])
+def test_a_warm_up_trains_f_and_rnd_alone_and_leaves_nothing_else(change: dict[str, Any]) -> None:
+    warm_up = {"novelty__warm_up_steps": 25 * 8, "novelty__warm_up_updates": 12}
+    runner = make_runner(**warm_up, actor__random_steps=10 * 8, **change)
+    learner, replay = runner.agent.learner, runner.agent.replay
+    network, novelty = (clone(dict(part.named_parameters())) for part in (learner.network, learner.novelty))
+    done = []
+    while runner.warming_up:
+        advance(runner, 1)
+        done.append(learner.warm_ups)
+        assert int(replay.count()) >= 20 or learner.warm_ups in (0, 12)
+    assert runner.steps == 25 * 8
+    assert max(after - before for before, after in pairwise(done)) <= 2  # spread evenly
+    told = runner.pop_statistics()
+    assert told["learner/warm_ups"] == 12
+    assert told["loss/inverse"] > 0
+    assert "loss/retrace" not in told
+    assert not difference(network, dict(learner.network.named_parameters()))
+    assert difference(novelty, dict(learner.novelty.named_parameters()))
+    assert int(replay.count()) == learner.updates == 0
+    assert not difference(dict(learner.network.named_buffers()), dict(learner.target.named_buffers()))
+    for actor in runner.agent.actors:
+        statistics = actor.novelty
+        assert int(statistics.episodes.sum()) == 0
+        assert statistics.scale.weight == 0
+        assert statistics.rnd is None or float(statistics.moments.weight) == 0
+        assert not difference(dict(learner.network.state_dict()), dict(actor.network.state_dict()))
+    begun = replay.rows_written.clone()
+
+    while learner.updates < 3:
+        assert int(replay.count()) >= 20 or learner.updates == 0
+        advance(runner, 1)
+    batch = replay.sample(64)
+    assert (batch.birth >= begun[batch.place % replay.streams]).all()
+    assert "loss/retrace" in runner.pop_statistics()
+    assert difference(network, dict(learner.network.named_parameters()))
+    at_random = all(bool((actor.epsilon == 1).all()) for actor in runner.agent.actors)
+    assert at_random == (runner.acting_steps < 35)
+    advance(runner, max(36 - runner.acting_steps, 0))
+    assert all(torch.equal(actor.epsilon, actor._own_epsilon) for actor in runner.agent.actors)
+
+
+def test_a_warm_up_for_nothing_is_none() -> None:
+    runner = make_runner(
+        novelty__warm_up_steps=400, novelty__warm_up_updates=5, novelty__lifelong=False, novelty__episodic=False
+    )
+    assert not runner.warming_up
+    assert runner.config.random_acting_steps == 0
+    assert advance(runner, 40).agent.learner.updates > 0
 
 
 @pytest.mark.parametrize("ratio", [0.25, 1.5, 20.0])

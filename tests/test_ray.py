@@ -252,6 +252,33 @@ def test_the_next_actor_of_a_slot_acts_at_random_only_as_long_as_the_last_one_wo
         assert torch.equal((rows.behaviour[1:] == 1 / actions)[told], at_random[told])
 
 
+def test_after_a_warm_up_actors_begin_anew_with_what_was_learned() -> None:
+    config = ray_config(2, novelty__warm_up_steps=800, novelty__warm_up_updates=6, actor__update_period=5)
+    runner = RayRunner(config, CPU)
+    try:
+        before = []
+        while runner.warming_up:
+            before = [actor["process"] for actor in runner.status()["actors"] if actor["alive"]]
+            runner.advance()
+        assert runner.steps >= 800
+        assert (runner.learner.warm_ups, runner.learner.updates, int(runner.replay.count())) == (6, 0, 0)
+        assert gone(before)
+        begun, acted = runner.replay.rows_written.clone(), [slot.acted for slot in runner.slots]
+        weights, steps = copy.deepcopy(weights_of(runner.learner)), config.ray.chunk_steps
+        assert runner.novelty.scale.weight == 0
+        advance_until(runner, lambda: runner.learner.updates >= 3 and all(slot.running for slot in runner.slots))
+        assert runner.restarts == 0
+        batch = runner.replay.sample(64)
+        assert (batch.birth >= begun[batch.place % runner.replay.streams]).all()
+        for index, count in enumerate(acted):
+            arrays = ActorProcess(to_dict(config), index, count, None).collect(0, weights, False)["arrays"]
+            streams = slice(2 * index, 2 * index + 2)
+            paid = runner.replay.intrinsic.unflatten(0, (-1, 4))[count : count + steps, streams]
+            torch.testing.assert_close(paid, torch.from_numpy(arrays["intrinsic"]), rtol=1e-5, atol=1e-6)
+    finally:
+        close(runner)
+
+
 @pytest.mark.parametrize("average_share", [0.0, 0.5])
 def test_an_evaluator_process_is_the_local_evaluator(average_share: float) -> None:
     config = ray_config(2, learner__replay_ratio=4.0, learner__average_share=average_share)

@@ -259,6 +259,11 @@ class Actor:
         self.network.take_over(network)
         self.novelty.publish(novelty)
 
+    def start_over(self, network: QNetwork, novelty: NoveltyModel) -> None:
+        """Takes over the learner's weights, and forgets what novelty has seen; running episodes go on."""
+        self.network.take_over(network)
+        self.novelty.start_over(novelty)
+
     def pop_statistics(self) -> dict[str, float]:
         """Means since the last call, as metrics."""
         return pop_statistics([self])

@@ -176,7 +176,7 @@ def make_actor(
         probe = LinearProbe(config.novelty.embedding_size, env.spec, config.probe, config.learner, device)
     return Actor(
         env, network, novelty, mixture, epsilon, generator, replay, objective, config.run.precision, streams, probe,
-        sees_extrinsic=config.mixture.extrinsic, random_start=config.actor.random_steps > 0 and replay is not None,
+        sees_extrinsic=config.mixture.extrinsic, random_start=config.random_acting_steps > 0 and replay is not None,
     )  # fmt: skip
 
 

@@ -245,6 +245,10 @@ class NoveltyConfig:
     """How many of each sequence's last transitions train inverse dynamics and RND (see balance_actions)."""
     balance_actions: bool = False
     """Train inverse dynamics as if all actions were as likely, on as many drawn steps; else f learns the policy."""
+    warm_up_steps: int = 0
+    """Agent steps of random play at first that train f and RND alone; what was collected is then dropped."""
+    warm_up_updates: int = 0
+    """Updates of f and RND in that time. Without them what an untrained f pays is learned from for long."""
 
     def __post_init__(self) -> None:
         _require_kinds("novelty", self)
@@ -261,7 +265,7 @@ class NoveltyConfig:
             "max_similarity",
         ):
             _require(getattr(self, name) > 0, f"novelty.{name} is {getattr(self, name)}; set it above 0.")
-        for name in ("cluster_distance", "l2_weight"):
+        for name in ("cluster_distance", "l2_weight", "warm_up_steps", "warm_up_updates"):
             _require(getattr(self, name) >= 0, f"novelty.{name} is {getattr(self, name)}; set it to 0 or more.")
         _require(self.max_modulation >= 1, f"novelty.max_modulation is {self.max_modulation}; set it to 1 or more.")
         for name in ("distance_decay", "modulator_decay"):
@@ -269,6 +273,11 @@ class NoveltyConfig:
         _require(
             self.embedding_snapshots >= 2 or self.controllable_states != "learned",
             "novelty.embedding_snapshots must be 2 or more, so that one can be renewed while episodes use another.",
+        )
+        _require(
+            (self.warm_up_steps > 0) == (self.warm_up_updates > 0),
+            f"novelty.warm_up_steps is {self.warm_up_steps} and novelty.warm_up_updates {self.warm_up_updates}; "
+            "set both above 0, or both to 0.",
         )
         _check_layers("novelty", self)
 
@@ -464,7 +473,8 @@ class ActorConfig:
     update_period: int = 100
     """Acting steps between fetches of the learner's weights."""
     random_steps: int = 0
-    """Act at random for so many agent steps, learning beside it: a new network prefers one action everywhere."""
+    """Act at random for so many agent steps, learning beside it: a new network prefers one action everywhere. They
+    come after those of novelty.warm_up_steps."""
 
     def __post_init__(self) -> None:
         _require(self.update_period >= 1, f"actor.update_period is {self.update_period}; set it to 1 or more.")
@@ -647,7 +657,14 @@ class Config:
     @property
     def random_acting_steps(self) -> int:
         """How many steps each environment acts at random at first."""
-        return -(-self.actor.random_steps // self.env.num_envs)
+        warm_up = self.novelty.warm_up_steps if self.warm_up_updates else 0
+        return -(-(warm_up + self.actor.random_steps) // self.env.num_envs)
+
+    @property
+    def warm_up_updates(self) -> int:
+        """Updates of f and RND before anything else is learned; none where there is neither."""
+        learns = self.novelty.lifelong or (self.novelty.episodic and self.novelty.controllable_states == "learned")
+        return self.novelty.warm_up_updates if learns else 0
 
 
 def _check_layers(group: str, config: NoveltyConfig | NetworkConfig) -> None:

@@ -28,6 +28,12 @@ from ngu.randomness import restore_generator
 from ngu.retrace import ValueTransform, epsilon_greedy, followed_share, narrowed, retrace_targets, widened
 from ngu.sequences import Batch, BurnIn, sequence_priority
 
+_OF_VALUES = (
+    "loss/retrace", "learner/grad_norm", "learner/q_mean", "learner/td_error", "learner/followed",
+    "learner/valid_share",
+)  # fmt: skip
+"""Metrics of an update of the Q-network."""
+
 
 @dataclass
 class Update:
@@ -185,22 +191,17 @@ class Learner:
         self.policies = PolicyStatistics(config.mixture.num_mixtures, device)
         self.balanced = config.mixture.balanced and config.mixture.num_mixtures > 1
         self.updates = 0
-        self.metrics = [
-            "loss/retrace",
-            "learner/grad_norm",
-            "learner/q_mean",
-            "learner/td_error",
-            "learner/followed",
-            "learner/valid_share",
-        ]
-        self.metrics += self.novelty_trainer.metrics
+        self.warm_ups = 0
+        """Updates of f and RND alone."""
+        self.metrics = [*_OF_VALUES, *self.novelty_trainer.metrics]
         self.sums = torch.zeros(len(self.metrics), dtype=torch.float64, device=device)
-        self.summed = 0
+        self.summed = self.summed_warm_ups = 0
         self.skipped = torch.zeros(3, dtype=torch.int64, device=device)
         """Updates skipped in all, in a row until now, and most in a row since the last log."""
         # Most of an update is the LSTM going through time, which leaves most of a GPU free.
         self._novelty_branch, self._target_branch = Branch(device), Branch(device)
         self._update = Graphed(self._learn, device, (generator,))
+        self._warm_up = Graphed(self._learn_novelty, device, (generator,))
 
     def update(self, batch: Batch, agent_steps: int) -> Update:
         """One update of all networks from a batch; `agent_steps` sets the learning rate."""
@@ -211,6 +212,17 @@ class Learner:
         self._average()
         if self.updates % self.config.learner.target_period == 0:
             self.target.take_over(self.network)
+        return result
+
+    def warm_up(self, batch: Batch) -> Update:
+        """An update of f and RND alone, which leaves priorities as they are."""
+        result = self._warm_up(batch)
+        self.warm_ups += 1
+        self.summed_warm_ups += 1
+        if self.warm_ups == self.config.warm_up_updates:
+            for other in (self.target, self.average):
+                if other is not None:
+                    other.take_over_inputs(self.network)
         return result
 
     @property
@@ -225,6 +237,13 @@ class Learner:
             newest = min(1.0, 1 / (self.config.learner.average_share * self.updates))
             torch._foreach_lerp_(list(self.average.parameters()), list(self.network.parameters()), newest)
             self.average.take_over_inputs(self.network)
+
+    def _learn_novelty(self, batch: Batch) -> Update:
+        last = last_of_each(batch, self.config.novelty.train_frames)
+        report = self.novelty_trainer.train(self._to_learn_control(batch, last), last)
+        self.network.observe(last.next_observation, last.valid)
+        self._count(torch.zeros(len(_OF_VALUES), device=self.device), report, report.refused)
+        return Update(torch.full_like(batch.weight, torch.nan), ~report.refused)
 
     def _learn(self, batch: Batch) -> Update:
         last = last_of_each(batch, self.config.novelty.train_frames)
@@ -261,7 +280,8 @@ class Learner:
         loss = weighted_loss(td_error, weight)
         step = self.optimiser.step(loss)
         self._novelty_branch.join()
-        self._count(loss.detach(), step.grad_norm, step.refused, summary, report)
+        values = torch.cat([torch.stack([loss.detach(), step.grad_norm]), summary])
+        self._count(values, report, step.refused | report.refused)
         return Update(torch.where(step.applied, priority, torch.nan), step.applied)
 
     def _to_learn_control(self, batch: Batch, last: Transitions) -> Transitions:
@@ -288,20 +308,12 @@ class Learner:
         return torch.where(draw[0] < ratio, (collected + shift) % count, collected)
 
     @torch.no_grad()
-    def _count(
-        self,
-        loss: Tensor,
-        grad_norm: Tensor,
-        refused: Tensor,
-        summary: Tensor,
-        report: NoveltyReport,
-    ) -> None:
-        """Adds to the running statistics, on the device."""
+    def _count(self, values: Tensor, report: NoveltyReport, skipped: Tensor) -> None:
+        """Adds what there is to tell `_OF_VALUES`, and of novelty, to the running statistics, on the device."""
         novelty = [report.values[name] for name in self.novelty_trainer.metrics]
-        values = torch.cat([torch.stack([loss, grad_norm]), summary, torch.stack(novelty) if novelty else summary[:0]])
+        values = torch.cat([values, torch.stack(novelty) if novelty else values[:0]])
         # A skipped update is counted, and must not turn the log into NaN.
         self.sums.add_(torch.nan_to_num(values, 0.0, 0.0, 0.0))
-        skipped = refused | report.refused
         total, in_a_row, longest = self.skipped.unbind()
         in_a_row = torch.where(skipped, in_a_row + 1, 0)
         self.skipped.copy_(torch.stack([total + skipped, in_a_row, torch.maximum(longest, in_a_row)]))
@@ -309,14 +321,19 @@ class Learner:
     def pop_statistics(self) -> dict[str, float]:
         """Means since the last call, as metrics."""
         metrics: dict[str, float] = {}
+        counts = {name: self.summed + (name not in _OF_VALUES) * self.summed_warm_ups for name in self.metrics}
+        for name, total in zip(self.metrics, self.sums.tolist(), strict=True):
+            if counts[name]:
+                metrics[name] = total / counts[name]
         if self.summed:
-            metrics = {name: value / self.summed for name, value in zip(self.metrics, self.sums.tolist(), strict=True)}
             metrics |= self.policies.metrics()
-            self.sums.zero_()
-            self.summed = 0
+        self.sums.zero_()
+        self.summed = self.summed_warm_ups = 0
         skipped, _, longest = self.skipped.tolist()
         self.skipped[2:].zero_()
         metrics["learner/updates"] = self.updates
+        if self.config.warm_up_updates:
+            metrics["learner/warm_ups"] = self.warm_ups
         metrics["learner/skipped_updates"] = skipped
         metrics["learner/skipped_in_a_row"] = longest
         return metrics
@@ -332,7 +349,9 @@ class Learner:
             "policies": self.policies.state_dict(),
             "generator": self.generator.get_state(),
             "updates": self.updates,
+            "warm_ups": self.warm_ups,
             "summed": self.summed,
+            "summed_warm_ups": self.summed_warm_ups,
             "sums": self.sums,
             "skipped": self.skipped,
         }
@@ -348,6 +367,8 @@ class Learner:
         self.policies.load_state_dict(state["policies"])
         restore_generator(self.generator, state["generator"])
         self.updates = int(state["updates"])
+        self.warm_ups = int(state["warm_ups"])
         self.summed = int(state["summed"])
+        self.summed_warm_ups = int(state["summed_warm_ups"])
         self.sums.copy_(state["sums"])
         self.skipped.copy_(state["skipped"])

@@ -32,6 +32,11 @@ class RunningMoments(nn.Module):
         """Standard deviation, of `shape`; 0 before any value."""
         return deviation_of(self.weight, self.square)
 
+    def reset(self) -> None:
+        """Forgets all that was seen."""
+        for buffer in self.buffers():
+            buffer.zero_()
+
     @torch.no_grad()
     def update(self, values: Tensor, valid: Tensor | None = None) -> None:
         """Merges [B, *shape]; rows that are not marked in `valid` [B] bool do not count."""

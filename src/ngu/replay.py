@@ -210,6 +210,11 @@ class SequenceReplay:
         """Drops what is not yet a sequence: the streams go on when their next episodes begin."""
         self.recording[group] = False
 
+    def empty(self) -> None:
+        """Drops all sequences, and what is not yet one: the streams go on when their next episodes begin."""
+        self.priority.zero_()
+        self.interrupt()
+
     def _place(self, row: Tensor, stream: Tensor) -> Tensor:
         """[..., S] absolute row numbers of streams to indices into the flat buffers."""
         return ring_place(row, stream, self.slots, self.streams)

@@ -156,6 +156,11 @@ class DistanceScale:
         self.weight.copy_(weight)
         return average
 
+    def reset(self) -> None:
+        """Forgets all that was seen."""
+        self.total.zero_()
+        self.weight.zero_()
+
     def take_over(self, other: DistanceScale) -> None:
         """Goes on from another actor's average."""
         self.total.copy_(other.total)

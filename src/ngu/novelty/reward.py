@@ -314,6 +314,19 @@ class IntrinsicReward:
             self.moments.load_state_dict(statistics.moments.state_dict())
 
     @torch.no_grad()
+    def start_over(self, model: NoveltyModel) -> None:
+        """Forgets all episodes and running statistics, and rewards from now on with a model's weights, f's at once."""
+        self.begin_anew()
+        if self.memory is not None:
+            self.memory.written.zero_()
+            self.scale.reset()
+        if self.snapshots is not None and model.inverse is not None:
+            self.snapshots.replace_all(model.inverse.embedding)
+        if self.rnd is not None:
+            self.moments.reset()
+        self.publish(model)
+
+    @torch.no_grad()
     def publish(self, model: NoveltyModel) -> None:
         """Takes over newly trained weights: RND's at once, f's for episodes that begin from now on."""
         if self.snapshots is not None and model.inverse is not None and self.config.controllable_states == "learned":

@@ -41,15 +41,37 @@ class LearningLoop:
                 return False
             self.learning_since = collected, self.learner.updates
         steps, updates = self.learning_since
+        if self.warming_up:
+            return self.learner.warm_ups < self._warm_ups_wanted(collected - steps, steps)
         return self.learner.updates < updates + int((collected - steps) / self.config.steps_per_update)
+
+    @property
+    def warming_up(self) -> bool:
+        """Whether f and RND are still trained alone, on random play."""
+        return self.learner.warm_ups < self.config.warm_up_updates
+
+    def _warm_ups_wanted(self, collected: int, since: int) -> int:
+        """Evenly over what is left of the warm-up, after `collected` steps more than the `since` it began at."""
+        left = max(self.config.novelty.warm_up_steps - since, 1)
+        return int(self.config.warm_up_updates * min(collected / left, 1.0))
 
     def _update(self, collected: int) -> None:
         self.settle()
         batch = self._sample()
         with self._beside_acting():
-            self._pending = batch, self.learner.update(batch, collected)
+            alone = self.warming_up
+            update = self.learner.warm_up(batch) if alone else self.learner.update(batch, collected)
+            self._pending = batch, update
         if self._learner_stream is None:
             self.settle()
+        if alone and not self.warming_up:
+            self.settle()
+            self._end_warm_up()
+
+    def _end_warm_up(self) -> None:
+        """Drops what was collected: it was paid by an f that had learned nothing. Runners let actors begin anew."""
+        self.replay.empty()
+        self.learning_since = None
 
     def _beside_acting(self) -> contextlib.AbstractContextManager[Any]:
         """Lets an update run on its own stream, after all that was queued so far."""

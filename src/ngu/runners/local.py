@@ -58,6 +58,11 @@ class LocalRunner(LearningLoop):
             for actor in self.agent.actors:
                 actor.fetch(self.agent.learner.network, self.agent.learner.novelty)
 
+    def _end_warm_up(self) -> None:
+        super()._end_warm_up()
+        for actor in self.agent.actors:
+            actor.start_over(self.agent.learner.network, self.agent.learner.novelty)
+
     def _start(self) -> None:
         """Begins new episodes everywhere. A resumed run that has to gets other ones than the run began with."""
         for group, actor in enumerate(self.agent.actors):

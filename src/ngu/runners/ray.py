@@ -316,6 +316,14 @@ class RayRunner(LearningLoop):
 
     # ---------------------------------------------------------------------------------------------- the rest
 
+    def _end_warm_up(self) -> None:
+        super()._end_warm_up()
+        self.novelty.start_over(self.learner.novelty)
+        for slot in self.slots:
+            slot.running = None
+        self._weights = None  # the next actors wait for new ones
+        self._end_actors()
+
     def _end_actors(self) -> None:
         """They come back when they are next needed, with new episodes."""
         if self._actors is not None:
