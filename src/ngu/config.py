@@ -473,8 +473,7 @@ class ActorConfig:
     update_period: int = 100
     """Acting steps between fetches of the learner's weights."""
     random_steps: int = 0
-    """Act at random for so many agent steps, learning beside it: a new network prefers one action everywhere. They
-    come after those of novelty.warm_up_steps."""
+    """Act at random for so many agent steps (after a warm-up), learning beside it: new networks prefer one action."""
 
     def __post_init__(self) -> None:
         _require(self.update_period >= 1, f"actor.update_period is {self.update_period}; set it to 1 or more.")
