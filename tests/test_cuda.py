@@ -193,10 +193,16 @@ def test_probes_go_through_graphs(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("copies", [3, 9], ids=["all copies for all", "weights for each"])
 @pytest.mark.parametrize("precision", ["fp32", "fp16"])
 @pytest.mark.parametrize("whiten", [False, True], ids=["scaled", "whitened"])
-def test_each_environment_goes_through_its_own_f(copies: int, precision: Precision, whiten: bool) -> None:
+@pytest.mark.parametrize("by_keypoints", [False, True], ids=["all numbers", "keypoints"])
+def test_each_environment_goes_through_its_own_f(
+    copies: int, precision: Precision, whiten: bool, by_keypoints: bool
+) -> None:
     """Frozen copies of f of Atari's size give on a GPU, recorded as a graph, what they give on the CPU; renewed too."""
     spec = EnvironmentSpec((1, 84, 84), torch.uint8, 18)
-    config = NoveltyConfig(filters=(32, 64, 64), kernels=(8, 4, 3), strides=(4, 2, 1), embedding_whiten=whiten)
+    config = NoveltyConfig(
+        filters=(32, 64, 64), kernels=(8, 4, 3), strides=(4, 2, 1), embedding_whiten=whiten,
+        embedding_keypoints=by_keypoints,
+    )  # fmt: skip
     torch.manual_seed(0)
     first, *later = (Embedding(spec, config) for _ in range(4))
     observation = torch.randint(256, (8, 1, 84, 84)).to(torch.uint8)
@@ -252,6 +258,8 @@ def weights(learner: Learner) -> dict[str, Any]:
     }
 
 
+KEYPOINTS = {"novelty__embedding_keypoints": True, "novelty__train_frames": 1000}
+
 WHITENED = {
     "network__whiten": True,
     "novelty__embedding_whiten": True,
@@ -262,7 +270,11 @@ WHITENED = {
 all transitions, since the CPU would draw others."""
 
 
-@pytest.mark.parametrize("change", [{}, AROUND, BALANCED, WHITENED], ids=["plain", "around", "balanced", "whitened"])
+@pytest.mark.parametrize(
+    "change",
+    [{}, AROUND, BALANCED, WHITENED, KEYPOINTS],
+    ids=["plain", "around", "balanced", "whitened", "keypoints"],
+)
 def test_recorded_updates_equal_plain_ones_and_those_of_the_cpu(
     change: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 
 from ngu.config import LearnerConfig, NoveltyConfig
 from ngu.envs.protocol import EnvironmentSpec
-from ngu.novelty.embedding import Embedding, InverseDynamics, dimensions_in_use, inverse_dynamics_loss
+from ngu.errors import UserError
+from ngu.novelty.embedding import Embedding, InverseDynamics, dimensions_in_use, inverse_dynamics_loss, keypoints
 from ngu.novelty.model import NoveltyModel, NoveltyTrainer
 from ngu.novelty.snapshots import EmbeddingSnapshots
 from ngu.novelty.transitions import Transitions, balanced_weight
@@ -50,6 +51,79 @@ def test_f_may_do_without_its_last_relu() -> None:
     observation = torch.randint(0, 256, (5, 3, 7, 7), dtype=torch.uint8)
     assert torch.allclose(f(observation), f.out(f.torso(observation.float() / 255)), atol=1e-6)
     assert (f(observation) < 0).any()
+
+
+@given(st.integers(0, 2**31), st.integers(1, 4), st.integers(1, 3), st.integers(1, 6), st.integers(1, 6))
+def test_keypoints_are_mean_places_under_each_channels_softmax(
+    seed: int, rows: int, channels: int, height: int, width: int
+) -> None:
+    maps = np.random.default_rng(seed).normal(scale=3.0, size=(rows, channels, height, width))
+    expected = np.zeros((rows, 2 * channels))
+    for b in range(rows):
+        for c in range(channels):
+            share = np.exp(maps[b, c]) / np.exp(maps[b, c]).sum()
+            for i in range(height):
+                for j in range(width):
+                    expected[b, c] += share[i, j] * (-1 + 2 * i / max(height - 1, 1))
+                    expected[b, channels + c] += share[i, j] * (-1 + 2 * j / max(width - 1, 1))
+    np.testing.assert_allclose(keypoints(torch.from_numpy(maps)).numpy(), expected, atol=1e-5)
+
+
+def test_f_of_keypoints_is_their_linear_image() -> None:
+    f = Embedding(IMAGES, dataclasses.replace(SMALL, embedding_keypoints=True, embedding_relu=False))
+    observation = torch.randint(0, 256, (5, 3, 7, 7), dtype=torch.uint8)
+    maps = torch.relu(f.torso.layers[0](observation.float() / 255))
+    assert torch.allclose(f(observation), f.out(keypoints(maps)), atol=1e-6)
+
+
+def test_keypoints_of_vectors_are_refused_in_one_sentence() -> None:
+    with pytest.raises(UserError, match="needs pictures"):
+        Embedding(POINTS, dataclasses.replace(SMALL, embedding_keypoints=True))
+
+
+def test_an_f_of_keypoints_knows_places_where_nobody_has_been() -> None:
+    """A dot that actions move, seen in the left half of the picture alone; then steps in the right half.
+
+    An f of all numbers has weights of its own for those places, which no step has trained.
+    """
+    spec, size = EnvironmentSpec((1, 24, 24), torch.uint8, 4), 24
+    moves = torch.tensor([[0, 1], [0, -1], [1, 0], [-1, 0]]) * 2
+
+    def pictures(place: torch.Tensor) -> torch.Tensor:
+        shown = torch.zeros(len(place), 1, size, size, dtype=torch.uint8)
+        for dot in range(9):
+            row, column = place[:, 0] + dot // 3, place[:, 1] + dot % 3
+            shown[torch.arange(len(place)), 0, row, column] = 255
+        return shown
+
+    told = {}
+    for by_keypoints in (False, True):
+        torch.manual_seed(0)
+        config = NoveltyConfig(
+            filters=(8, 8), kernels=(4, 3), strides=(2, 1), embedding_size=8, embedding_hidden=32,
+            embedding_relu=False, embedding_keypoints=by_keypoints, lifelong=False, learning_rate=3e-3,
+        )  # fmt: skip
+        model = NoveltyModel(spec, config)
+        trainer = NoveltyTrainer(model, config, LearnerConfig())
+        random = torch.Generator().manual_seed(0)
+        for _ in range(300):
+            low, high = torch.tensor([2, 2]), torch.tensor([19, 8])
+            before = low + (torch.rand(64, 2, generator=random) * (high - low + 1)).long()
+            action = torch.randint(4, (64,), generator=random)
+            after = before + moves[action]
+            batch = Transitions(pictures(before), action, pictures(after), torch.ones(64))
+            report = trainer.train(batch, batch)
+        assert report.values["inverse/accuracy"] > 0.9
+        assert model.inverse is not None
+        before = torch.tensor([[row, column] for row in range(2, 18) for column in range(11, 17)])
+        right = []
+        for index, move in enumerate(moves):
+            with torch.no_grad():
+                logits, _ = model.inverse(pictures(before), pictures(before + move))
+            right.append((logits.argmax(1) == index).float().mean().item())
+        told[by_keypoints] = sum(right) / len(right)
+    assert told[True] > 0.6, told
+    assert told[False] < 0.3, told
 
 
 def test_h_sees_both_states_through_the_same_f_in_order() -> None:
@@ -306,13 +380,14 @@ GAME_F = NoveltyConfig(filters=(32, 64, 64), kernels=(8, 4, 3), strides=(4, 2, 1
         (IMAGES, SMALL, (3, 7, 7)),
         (GAME, GAME_F, (1, 84, 84)),
         (GAME, dataclasses.replace(GAME_F, embedding_relu=False), (1, 84, 84)),
+        (GAME, dataclasses.replace(GAME_F, embedding_keypoints=True), (1, 84, 84)),
         (
             EnvironmentSpec((4, 12, 8), torch.uint8, 2),
             NoveltyConfig(filters=(5,), kernels=(4,), strides=(2,)),
             (4, 12, 8),
         ),
     ],
-    ids=["two convolutions", "Atari", "Atari without a last ReLU", "not square"],
+    ids=["two convolutions", "Atari", "Atari without a last ReLU", "Atari by keypoints", "not square"],
 )
 def test_weights_for_each_environment_give_the_same(
     spec: EnvironmentSpec, config: NoveltyConfig, shape: tuple[int, ...], folded_input: bool

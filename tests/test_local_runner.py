@@ -50,6 +50,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "cut margin": {"replay__cut_margin": 5},
     "average": {"learner__average_share": 0.3},
     "random start": {"actor__random_steps": 200},
+    "keypoints": {"novelty__embedding_keypoints": True},
     "warm-up": {"novelty__warm_up_steps": 280, "novelty__warm_up_updates": 9, "learner__replay_ratio": 5.0},
     "warm-up in groups": {
         "novelty__warm_up_steps": 200,

@@ -41,7 +41,7 @@ from ngu.tensor_file import (
     write_tensors,
 )
 
-SCHEMA_VERSION = 7
+SCHEMA_VERSION = 8
 """Version of the layout of a checkpoint; raised when older code could no longer read it."""
 
 _META_FILE = "meta.json"

@@ -199,6 +199,8 @@ class NoveltyConfig:
     """Width of the hidden layer of the action classifier h."""
     embedding_whiten: bool = False
     """f takes observations less their running mean, over their deviation: where little moves, it sees what does."""
+    embedding_keypoints: bool = False
+    """f takes in where each channel of its convolutions is largest, so that it knows places that were never trained."""
     embedding_snapshots: int = 2
     """Frozen copies of f for running episodes; one that none uses is renewed. At most one more than environments."""
     filters: tuple[int, ...] = (16, 32)

@@ -55,13 +55,14 @@ class Torso(nn.Module):
                         f"convolutions with kernels {kernels} and strides {strides}; use fewer or smaller ones."
                     )
             self.size = channels * height * width
+            self.channels = channels
             self.image = True
         elif len(spec.observation_shape) == 1:
             size = spec.observation_shape[0]
             for out in hidden:
                 layers += [nn.Linear(size, out), nn.ReLU()]
                 size = out
-            self.size = size
+            self.size = self.channels = size
             self.image = False
         else:
             raise UserError(
@@ -72,12 +73,13 @@ class Torso(nn.Module):
 
     def forward(self, features: Tensor) -> Tensor:
         """[B, *observation_shape] float, or a folded image, to [B, size]."""
-        if not self.image:
-            vector: Tensor = self.layers(features)
-            return vector
-        out: Tensor = self._fused(features) if features.is_cuda else self.layers(features)
-        # Channels last, as they lie in memory: flattening copies nothing.
-        return out.permute(0, 2, 3, 1).flatten(1)
+        out = self.maps(features)
+        return flattened(out) if self.image else out
+
+    def maps(self, features: Tensor) -> Tensor:
+        """The same before it is made flat: of images [B, channels, H', W']."""
+        out: Tensor = self._fused(features) if self.image and features.is_cuda else self.layers(features)
+        return out
 
     def _fused(self, image: Tensor) -> Tensor:
         """The same layers with bias and ReLU in one kernel, for images that may be folded."""
@@ -90,6 +92,11 @@ class Torso(nn.Module):
                     image = folded_convolution(image, layer.weight, self.fold)
                 image = bias_relu(image, layer.bias)
         return image
+
+
+def flattened(maps: Tensor) -> Tensor:
+    """[B, C, H, W] to [B, H W C]: channels last, as they lie in memory, so that nothing is copied."""
+    return maps.permute(0, 2, 3, 1).flatten(1)
 
 
 class FeatureTorso(nn.Module):

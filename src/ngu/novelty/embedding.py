@@ -11,8 +11,22 @@ from torch import Tensor, nn
 
 from ngu.config import NoveltyConfig
 from ngu.envs.protocol import EnvironmentSpec
-from ngu.networks import Torso
+from ngu.errors import UserError
+from ngu.graphs import fusable
+from ngu.networks import Torso, flattened
 from ngu.observations import Whitening, prepared
+
+
+@fusable
+def keypoints(maps: Tensor) -> Tensor:
+    """Where each channel of [B, C, H, W] is largest, [B, 2 C]: rows, then columns, from -1 to 1 across the picture.
+
+    It is the mean place under the channel's softmax (Levine et al., 2016), in full precision.
+    """
+    height, width = maps.shape[2:]
+    share = torch.unflatten(maps.float().flatten(2).softmax(-1), 2, (height, width))
+    rows, columns = (torch.linspace(-1, 1, size, device=maps.device) for size in (height, width))
+    return torch.cat([share.sum(3) @ rows, share.sum(2) @ columns], 1)
 
 
 class Embedding(nn.Module):
@@ -22,7 +36,12 @@ class Embedding(nn.Module):
         super().__init__()
         self.inputs = Whitening.for_control(spec.observation_shape) if config.embedding_whiten else None
         self.torso = Torso(spec, config.filters, config.kernels, config.strides, config.hidden)
-        self.out = nn.Linear(self.torso.size, config.embedding_size)
+        self.keypoints = config.embedding_keypoints
+        if self.keypoints and not self.torso.image:
+            raise UserError(
+                "novelty.embedding_keypoints needs pictures, and these observations are vectors; set it to false."
+            )
+        self.out = nn.Linear(2 * self.torso.channels if self.keypoints else self.torso.size, config.embedding_size)
         self.relu = config.embedding_relu
 
     def forward(self, observation: Tensor) -> Tensor:
@@ -30,10 +49,16 @@ class Embedding(nn.Module):
 
         The last layer runs in full precision: distances between controllable states are differences of its outputs.
         """
-        features = self.torso(prepared(observation, self.inputs, self.torso.fold))
+        features = self.read(self.torso.maps(prepared(observation, self.inputs, self.torso.fold)))
         with torch.autocast(features.device.type, enabled=False):
             state: Tensor = self.out(features.float())
             return torch.relu(state) if self.relu else state
+
+    def read(self, maps: Tensor) -> Tensor:
+        """What the torso makes of observations, as the last layer takes it in: [B, D]."""
+        if self.keypoints:
+            return keypoints(maps)
+        return flattened(maps) if self.torso.image else maps
 
     def observe(self, observation: Tensor, valid: Tensor) -> None:
         """Adds [B, *observation_shape] to the statistics of the inputs, if they are whitened; `valid` is [B] bool."""

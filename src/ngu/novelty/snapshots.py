@@ -135,8 +135,7 @@ class EmbeddingSnapshots(nn.Module):
                 hidden = batched_convolution(hidden, weight, bias, layer.stride[0], torso.fold)
             else:
                 hidden = batched_dense(hidden, weight, bias).relu_()
-        if torso.image:
-            hidden = hidden.permute(0, 2, 3, 1).flatten(1)  # as `Torso` does
+        hidden = embedding.read(hidden)
         with torch.autocast(features.device.type, enabled=False):
             # Most of f's weights: to use all copies for all environments costs less than to gather each one's own.
             # Where PyTorch may use TF32, features of fp16 lose nothing in it, and weights the same at every step.
