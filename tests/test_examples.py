@@ -9,7 +9,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import gymnasium
@@ -17,11 +17,13 @@ import pytest
 import torch
 import tyro
 from conftest import make_tiny_config
-from oracles import Constants, MovingAverage, algorithm_1
+from oracles import Constants, MovingAverage, algorithm_1, neighbour_distances, reward_of_distances
 
 import ngu
 from ngu.commands.train import read_config
+from ngu.config import NoveltyConfig
 from ngu.config_reading import read_config_file
+from ngu.envs.atari_game import AtariGame
 from ngu.experiments.scales import SCALES
 from ngu.mixture import discounts
 from ngu.report.results import read_results
@@ -51,7 +53,9 @@ def test_every_example_is_tested() -> None:
         "look_into_a_game_agent",
         "look_into_a_maze_agent",
         "what_novelty_pays",
+        "what_the_way_to_the_key_pays",
         "what_tours_earn",
+        "where_games_come_to",
     }
     assert {path.stem for path in EXAMPLES.glob("*.py")} == names
 
@@ -281,6 +285,74 @@ def test_what_novelty_pays_counts_visits_and_follows_algorithm_1() -> None:
         memory.append(state)
     kernel = example.Kernel(3, 1e-4, 0.2, 1e-3, 8.0)
     assert example.novelty(exact, first, kernel).squeeze(1).tolist() == pytest.approx(expected, rel=1e-4)
+
+
+def test_where_games_come_to(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    example = load("where_games_come_to")
+    monkeypatch.setattr(example, "_STRETCH", 1000)
+    arguments = "atari-cpu --variant ngu-n1 --game montezuma_revenge --env.backend workers --env.workers 1"
+    arguments += " --env.num-envs 8 --novelty.filters 2 2 2 --network.filters 2 2 2 --network.lstm-size 8"
+    arguments += " --actor.random-steps 3000 --run.steps 3000 --replay.min-sequences 500"
+    with pytest.raises(SystemExit, match=r"add --probe\.enabled"):
+        example.main(arguments.split())
+    with pytest.raises(SystemExit, match=r"--env\.backend workers"):
+        example.main(arguments.replace("montezuma_revenge", "pong").split())
+    told = example.main([*arguments.split(), "--probe.enabled"])
+    assert [steps for steps, _ in told] == [1000, 2000, 3000]
+    assert len(capsys.readouterr().out.splitlines()) == 4
+    assert all(0 <= share <= 1 for _, shares in told for share in shares)
+
+
+def test_where_games_come_to_counts_games_by_their_goals() -> None:
+    example = load("where_games_come_to")
+
+    def step(x: list[float], y: list[float], reward: list[float], first: list[bool]) -> Any:
+        info = {"player_x": torch.tensor(x), "player_y": torch.tensor(y), "rooms": torch.ones(2)}
+        return SimpleNamespace(info=info, reward=torch.tensor(reward), first=torch.tensor(first))
+
+    steps = [
+        step([133, 77], [170, 235], [0, 0], [False, False]),  # the right ladder
+        step([133, 21], [170, 180], [0, 0], [False, False]),  # the left ladder
+        step([77, 15], [235, 200], [0, 100], [True, False]),  # the first game is over; the key
+        step([133, 15], [148, 200], [0, 0], [False, False]),  # the floor
+    ]
+    actor = SimpleNamespace(env=SimpleNamespace(num_envs=2), receive=iter(steps).__next__)
+    watched = example.Watched(actor)
+    for _ in steps:
+        actor.receive()
+    assert watched.pop().tolist() == [[True, False, False], [False, False, False], [False, True, True]]
+    assert watched.pop().tolist() == [[False, False, False]] * 2
+
+
+def test_what_the_way_to_the_key_pays(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    train_montezuma("ngu", tmp_path / "run")
+    example = load("what_the_way_to_the_key_pays")
+    settings = tyro.cli(example.Settings, args=[str(tmp_path / "run")])
+    told = example.main(settings)
+    assert list(told) == ["place", "f, xi 0.008", "f, xi 0.05", "f, xi 0.2", "alpha"]
+    assert len(capsys.readouterr().out.splitlines()) == 2 + len(told)
+    parts = ["upper half", "right ladder", "floor", "left ladder, key"]
+    assert all(list(column) == parts for column in told.values())
+    assert all(told["place"][part] > 10 for part in parts), "a good way stays nowhere for long"
+    assert told["f, xi 0.2"]["upper half"] < told["f, xi 0.008"]["upper half"]
+    assert all(1 <= alpha <= 5 for alpha in told["alpha"].values())
+
+    way = example.way_to_the_key(settings)
+    game = AtariGame("montezuma_revenge")
+    game.reset(seed=settings.seed, options={"noops": 0})
+    rewards = [game.step(action)[1] for action in way]
+    assert rewards == [0.0] * (len(way) - 1) + [100.0]
+    with pytest.raises(SystemExit, match="no way to the key was found in"):
+        example.main(tyro.cli(example.Settings, args=[str(tmp_path / "run"), "--patience", "100"]))
+    states = torch.tensor([[0.0], [3.0], [3.0], [4.0]])
+    constants = Constants(k=2, epsilon=1e-4, xi=0.2)
+    config = NoveltyConfig(neighbours=2, kernel_epsilon=1e-4, cluster_distance=0.2)
+    paid = example.novelty(states, torch.tensor(4.0), config)
+    expected = [
+        reward_of_distances(neighbour_distances(list(states[:t].numpy()), states[t].numpy(), 2), 4.0, constants)
+        for t in range(1, 4)
+    ]
+    assert paid.tolist() == pytest.approx([0.0, *expected], rel=1e-4)
 
 
 @pytest.mark.parametrize("variant", ["ngu", "hand-crafted"])
