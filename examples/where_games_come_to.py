@@ -1,6 +1,7 @@
-"""How far into the first room of Montezuma's Revenge do an agent's games come while it is trained?
+r"""How far into the first room of Montezuma's Revenge do an agent's games come while it is trained?
 
-    python examples/where_games_come_to.py atari-node --variant ngu-n1 --config examples/small_montezuma.toml --seed 0
+    python examples/where_games_come_to.py atari-node --variant ngu-n1 --config examples/small_montezuma.toml \
+        --probe.enabled
 
 Trains as `ngu train` does with the same arguments, but leaves no folder. For each stretch of agent steps it tells which
 share of the games that were under way came to the ladder at the right, which leads down from the upper half of the
@@ -25,7 +26,7 @@ from ngu.envs.protocol import Step
 from ngu.runners.local import LocalRunner
 from ngu.training import Training
 
-_STRETCH = 50_000
+_STRETCH = 100_000
 """Agent steps that are told together."""
 _GOALS = ("right ladder", "left ladder", "key")
 _FLOOR, _UPPER = 152, 188
@@ -39,26 +40,26 @@ class Watched:
 
     def __init__(self, actor: Actor) -> None:
         self._receive = actor.receive
-        self._games = [torch.zeros(actor.env.num_envs, len(_GOALS), dtype=torch.bool)]
+        self._games = torch.zeros(actor.env.num_envs, len(_GOALS), dtype=torch.bool)
         self._ended: list[Tensor] = []
         actor.receive = self.receive  # type: ignore[method-assign]
 
     def receive(self) -> Step:
         step = self._receive()
-        here = self._games[-1]
-        self._ended += here[step.first].unbind(0)
-        here[step.first] = False
-        x, y = step.info["player_x"], step.info["player_y"]
-        first_room = step.info["rooms"] == 1  # who has seen another one has been on the ladders before
-        on_ladder = first_room & (y > _FLOOR) & (y < _UPPER)
-        here |= torch.stack([on_ladder & (x >= _RIGHT), on_ladder & (x < _LEFT), step.reward > 0], 1)
+        x, y, rooms = (step.info[name].cpu() for name in ("player_x", "player_y", "rooms"))
+        first, reward = step.first.cpu(), step.reward.cpu()
+        self._ended += self._games[first].unbind(0)
+        self._games[first] = False
+        # Who has seen another room has been on the ladders before.
+        on_ladder = (rooms == 1) & (y > _FLOOR) & (y < _UPPER)
+        self._games |= torch.stack([on_ladder & (x >= _RIGHT), on_ladder & (x < _LEFT), reward > 0], 1)
         return step
 
     def pop(self) -> Tensor:
         """[G, 3], the games that ended and those that go on."""
-        games = torch.stack([*self._ended, *self._games[-1].unbind(0)])
+        games = torch.stack([*self._ended, *self._games])
         self._ended.clear()
-        self._games[-1].zero_()
+        self._games.zero_()
         return games
 
 
@@ -66,14 +67,15 @@ def main(arguments: Sequence[str]) -> list[tuple[int, list[float]]]:
     config = with_overrides(read_config(list(arguments)), {"evaluation.period": 0})
     check(config)
     training = Training(config)
-    assert isinstance(training.runner, LocalRunner)
-    watched = [Watched(actor) for actor in training.runner.agent.actors]
+    runner = training.runner
+    assert isinstance(runner, LocalRunner)
+    watched = [Watched(actor) for actor in runner.agent.actors]
     told: list[tuple[int, list[float]]] = []
     print("agent steps  games" + "".join(f"{goal:>14}" for goal in _GOALS), flush=True)
-    while training.runner.steps < config.run.steps:
-        before = training.runner.steps
-        training.runner.advance()
-        steps = training.runner.steps
+    while runner.steps < config.run.steps:
+        before = runner.steps
+        runner.advance()
+        steps = runner.steps
         if before // _STRETCH != steps // _STRETCH or steps >= config.run.steps:
             games = torch.cat([each.pop() for each in watched])
             told.append((steps, games.float().mean(0).tolist()))
@@ -86,6 +88,8 @@ def check(config: Config) -> None:
     measured = config.probe.enabled or config.novelty.hand_crafted
     if config.env.name != "atari" or config.env.game != HAND_CRAFTED_GAME or config.env.backend != "workers":
         raise SystemExit(f"only {HAND_CRAFTED_GAME} is known here, with --env.backend workers, which read its memory.")
+    if config.run.runner != "local":
+        raise SystemExit("only actors of this process can be watched; leave run.runner local.")
     if not measured:
         raise SystemExit("the player's place is measured for probes and hand-crafted states; add --probe.enabled.")
 

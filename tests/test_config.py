@@ -118,6 +118,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
     ({"novelty.warm_up_steps": -1}, "novelty.warm_up_steps"),
     ({"novelty.warm_up_steps": 1000}, "set both above 0"),
     ({"novelty.warm_up_updates": 10}, "set both above 0"),
+    ({"novelty.warm_up_steps": 100, "novelty.warm_up_updates": 10}, "over before replay holds"),
     ({"env.maze_size": 8}, "odd"),
     ({"env.maze_size": 3}, "odd size of 5"),
     ({"env.num_envs": 0}, "env.num_envs"),

@@ -313,11 +313,11 @@ def test_a_recorded_warm_up_equals_a_plain_one_and_that_of_the_cpu(monkeypatch: 
     batch = runner.agent.replay.sample(32)
 
     def warmed(device: torch.device) -> Learner:
-        settings = {"novelty__warm_up_steps": 1, "novelty__warm_up_updates": 12, **WHITENED}
+        settings = {"novelty__warm_up_steps": 10_000, "novelty__warm_up_updates": 12, **WHITENED}
         learner = Agent.create(make_tiny_config(**settings), device).learner
         own = on(device, batch)
         for _ in range(12):
-            assert torch.isnan(learner.warm_up(own).priority).all()
+            assert torch.isnan(learner.update_novelty(own).priority).all()
         return learner
 
     torch.backends.cudnn.allow_tf32, before = False, torch.backends.cudnn.allow_tf32
@@ -327,8 +327,8 @@ def test_a_recorded_warm_up_equals_a_plain_one_and_that_of_the_cpu(monkeypatch: 
         recorded, on_cpu = warmed(CUDA), warmed(torch.device("cpu"))
     finally:
         torch.backends.cudnn.allow_tf32 = before
-    assert recorded._warm_up._graph is not None
-    assert plain._warm_up._graph is None
+    assert recorded._update_novelty._graph is not None
+    assert plain._update_novelty._graph is None
     assert_close(weights(plain), weights(recorded))
     assert_close(weights(plain), weights(on_cpu), tolerance=5e-3)
 

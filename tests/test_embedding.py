@@ -76,6 +76,19 @@ def test_f_of_keypoints_is_their_linear_image() -> None:
     assert torch.allclose(f(observation), f.out(keypoints(maps)), atol=1e-6)
 
 
+def test_keypoints_are_in_full_precision_under_autocast() -> None:
+    maps = torch.randn(3, 4, 7, 7)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        found = keypoints(maps)
+    assert found.dtype == torch.float32
+    assert torch.equal(found, keypoints(maps))
+
+
+def test_keypoints_of_a_single_place_are_refused_in_one_sentence() -> None:
+    with pytest.raises(UserError, match="more than one place"):
+        Embedding(EnvironmentSpec((3, 3, 3), torch.uint8, 4), dataclasses.replace(SMALL, embedding_keypoints=True))
+
+
 def test_keypoints_of_vectors_are_refused_in_one_sentence() -> None:
     with pytest.raises(UserError, match="needs pictures"):
         Embedding(POINTS, dataclasses.replace(SMALL, embedding_keypoints=True))

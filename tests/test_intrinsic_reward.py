@@ -503,6 +503,7 @@ def test_who_starts_over_rewards_as_a_new_one_does_with_the_same_model() -> None
         used.train(observation, torch.zeros(3, dtype=torch.int64), observation + 1)
     used.start_over(used.model)
     fresh = IntrinsicReward(spec, 3, model=used.model)
+    assert used.embedding_age == fresh.embedding_age == 0
     for step in range(20):
         observation = torch.randn(3, 4, generator=generator)
         # The running episodes go on, but it has forgotten them.

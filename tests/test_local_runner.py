@@ -51,6 +51,13 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "average": {"learner__average_share": 0.3},
     "random start": {"actor__random_steps": 200},
     "keypoints": {"novelty__embedding_keypoints": True},
+    "warm-up and average": {
+        "novelty__warm_up_steps": 280,
+        "novelty__warm_up_updates": 9,
+        "learner__replay_ratio": 5.0,
+        "learner__average_share": 0.3,
+        "network__whiten": True,
+    },
     "warm-up": {"novelty__warm_up_steps": 280, "novelty__warm_up_updates": 9, "learner__replay_ratio": 5.0},
     "warm-up in groups": {
         "novelty__warm_up_steps": 200,
@@ -147,18 +154,17 @@ def test_a_warm_up_trains_f_and_rnd_alone_and_leaves_nothing_else(change: dict[s
     done = []
     while runner.warming_up:
         advance(runner, 1)
-        done.append(learner.warm_ups)
-        assert int(replay.count()) >= 20 or learner.warm_ups in (0, 12)
+        done.append(learner.novelty_updates)
+        assert int(replay.count()) >= 20 or learner.novelty_updates in (0, 12)
     assert runner.steps == 25 * 8
     assert max(after - before for before, after in pairwise(done)) <= 2  # spread evenly
     told = runner.pop_statistics()
-    assert told["learner/warm_ups"] == 12
+    assert told["learner/novelty_updates"] == 12
     assert told["loss/inverse"] > 0
     assert "loss/retrace" not in told
     assert not difference(network, dict(learner.network.named_parameters()))
     assert difference(novelty, dict(learner.novelty.named_parameters()))
     assert int(replay.count()) == learner.updates == 0
-    assert not difference(dict(learner.network.named_buffers()), dict(learner.target.named_buffers()))
     for actor in runner.agent.actors:
         statistics = actor.novelty
         assert int(statistics.episodes.sum()) == 0
@@ -178,6 +184,72 @@ def test_a_warm_up_trains_f_and_rnd_alone_and_leaves_nothing_else(change: dict[s
     assert at_random == (runner.acting_steps < 35)
     advance(runner, max(36 - runner.acting_steps, 0))
     assert all(torch.equal(actor.epsilon, actor._own_epsilon) for actor in runner.agent.actors)
+
+
+WARM_UP = {"novelty__warm_up_steps": 400, "novelty__warm_up_updates": 20}
+
+
+def test_a_warm_up_goes_on_evenly_where_replay_was_not_saved() -> None:
+    runner = advance(make_runner(**WARM_UP), 30)
+    done = runner.agent.learner.novelty_updates
+    assert 0 < done < 20
+    state = clone(runner.state_dict())
+    del state["replay"]
+    other = resumed(state, **WARM_UP)
+    counts = [done]
+    while other.warming_up:
+        advance(other, 1)
+        counts.append(other.agent.learner.novelty_updates)
+    assert counts[-1] == 20
+    assert other.steps >= 400
+    assert max(after - before for before, after in pairwise(counts)) <= 3
+    assert int(other.agent.replay.count()) == 0
+
+
+def test_acting_is_random_until_a_warm_up_is_over_however_long_replay_takes() -> None:
+    runner = make_runner(**{**WARM_UP, "novelty__warm_up_steps": 200})
+    (actor,) = runner.agent.actors
+    runner.replay.interrupt()
+    runner.replay.count = lambda: torch.tensor(0)  # type: ignore[method-assign]
+    advance(runner, 40)
+    assert (actor.epsilon == 1).all()
+    del runner.replay.count  # type: ignore[attr-defined]
+    while runner.warming_up:
+        advance(runner, 1)
+    assert runner.steps > 40 * 8
+    advance(runner, 1)
+    assert torch.equal(actor.epsilon, actor._own_epsilon)
+
+
+@pytest.mark.parametrize("updates", [20, 40, 0, 5])
+def test_a_resumed_warm_up_goes_by_changed_settings(updates: int) -> None:
+    """It ends all the same, and what the untrained f has paid is forgotten; a run that is past it has no other one."""
+    runner = make_runner(**WARM_UP)
+    while runner.agent.learner.novelty_updates < 15:
+        advance(runner, 1)
+    state = clone(runner.state_dict())
+    changed = {"novelty__warm_up_steps": 400 if updates else 0, "novelty__warm_up_updates": updates}
+    other = resumed(state, **changed)
+    while other.warming_up:
+        advance(other, 1)
+        assert other.steps < 1000
+    assert other.agent.learner.novelty_updates == max(updates, 15)
+    assert int(other.agent.replay.count()) == 0
+    while other.agent.learner.updates < 2:
+        advance(other, 1)
+    again = advance(resumed(clone(other.state_dict()), **WARM_UP | {"novelty__warm_up_updates": 90}), 20)
+    assert not again.warming_up
+    assert again.agent.learner.novelty_updates == max(updates, 15)
+    assert int(again.agent.replay.count()) > 20
+
+
+def test_an_average_has_the_whitening_of_a_warm_up() -> None:
+    runner = advance(make_runner(**WARM_UP, network__whiten=True, learner__average_share=0.3), 35)
+    learner = runner.agent.learner
+    assert runner.warming_up
+    assert learner.novelty_updates > 0
+    assert learner.average is not None
+    assert not difference(dict(learner.network.named_buffers()), dict(learner.average.named_buffers()))
 
 
 def test_a_warm_up_for_nothing_is_none() -> None:

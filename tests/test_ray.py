@@ -261,7 +261,8 @@ def test_after_a_warm_up_actors_begin_anew_with_what_was_learned() -> None:
             before = [actor["process"] for actor in runner.status()["actors"] if actor["alive"]]
             runner.advance()
         assert runner.steps >= 800
-        assert (runner.learner.warm_ups, runner.learner.updates, int(runner.replay.count())) == (6, 0, 0)
+        assert (runner.learner.novelty_updates, runner.learner.updates, int(runner.replay.count())) == (6, 0, 0)
+        assert before
         assert gone(before)
         begun, acted = runner.replay.rows_written.clone(), [slot.acted for slot in runner.slots]
         weights, steps = copy.deepcopy(weights_of(runner.learner)), config.ray.chunk_steps

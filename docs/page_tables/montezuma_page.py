@@ -205,18 +205,35 @@ _RND = {
 """Files of the small task with RND and without it."""
 
 
+_LEARNED = {
+    "warm-up": ("learned-warm-up", "learned-warm-up-no-rnd"),
+    "warm-up and keypoints": ("learned-keypoints", "learned-keypoints-no-rnd"),
+}
+"""The same, with the remedies for learned states, ξ = 0.2."""
+
+
 def without_rnd_table() -> str:
-    """The small agent's score in training, a row for each run; empty where it had been stopped."""
+    """What RND does to the small agent."""
+    return _scores_table("states", _RND)
+
+
+def keypoints_table() -> str:
+    """What a warm-up and keypoints do to it."""
+    return _scores_table("learned states, ξ = 0.2", _LEARNED)
+
+
+def _scores_table(head: str, files: Mapping[str, tuple[str, str]]) -> str:
+    """Scores in training with RND and without it, a row for each run; empty where it had been stopped."""
     spans = list(pairwise((0, 400_000, 500_000, 600_000, 700_000, 800_000, 900_000, 1_000_000)))
     rows = []
-    for states, files in _RND.items():
-        for whether, name in zip(("with", "without"), files, strict=True):
+    for states, names in files.items():
+        for whether, name in zip(("with", "without"), names, strict=True):
             for run in runs_of(f"{GAME}/small/{name}-seed*.csv"):
                 scores = [_mean(run, "env/score", start, end, PLAIN) for start, end in spans]
                 rooms = run.mean("env/rooms", 100_000)
                 rows.append([states, whether, str(run.seed), *scores, ROOMS.one(rooms), millions(run.steps)])
-    head = ["states", "RND", "seed", *(stretch(*span) for span in spans), "rooms at the end", "steps"]
-    return markdown(head, rows, right=True)
+    names = [head, "RND", "seed", *(stretch(*span) for span in spans), "rooms at the end", "steps"]
+    return markdown(names, rows, right=True)
 
 
 _BEFORE = [
@@ -298,6 +315,7 @@ PARTS = [
     remedies_table,
     same_frames_table,
     without_rnd_table,
+    keypoints_table,
     whitening_table,
     small_hand_crafted_table,
     small_learned_table,

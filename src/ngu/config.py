@@ -250,7 +250,7 @@ class NoveltyConfig:
     warm_up_steps: int = 0
     """Agent steps of random play at first that train f and RND alone; what was collected is then dropped."""
     warm_up_updates: int = 0
-    """Updates of f and RND in that time. Without them what an untrained f pays is learned from for long."""
+    """How many updates of f and RND that time is for. What an untrained f pays is then never learned from."""
 
     def __post_init__(self) -> None:
         _require_kinds("novelty", self)
@@ -642,6 +642,13 @@ class Config:
             self.replay.min_sequences <= most_sequences,
             f"replay.min_sequences ({self.replay.min_sequences}) is more than a replay of capacity "
             f"{self.replay.capacity} holds when episodes are long; set it to {most_sequences} or less.",
+        )
+        sequences = -(-self.replay.min_sequences // envs)
+        until_learning = envs * (trace + 1 + (sequences - 1) * self.replay.period)
+        _require(
+            self.warm_up_updates == 0 or self.novelty.warm_up_steps >= until_learning,
+            f"novelty.warm_up_steps ({self.novelty.warm_up_steps}) is over before replay holds replay.min_sequences "
+            f"({self.replay.min_sequences}); set it to {until_learning} or more, or lower replay.min_sequences.",
         )
         longest = slots - trace - 1
         _require(

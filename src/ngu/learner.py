@@ -191,17 +191,17 @@ class Learner:
         self.policies = PolicyStatistics(config.mixture.num_mixtures, device)
         self.balanced = config.mixture.balanced and config.mixture.num_mixtures > 1
         self.updates = 0
-        self.warm_ups = 0
-        """Updates of f and RND alone."""
+        self.novelty_updates = 0
+        """Updates of f and RND alone, in a warm-up."""
         self.metrics = [*_OF_VALUES, *self.novelty_trainer.metrics]
         self.sums = torch.zeros(len(self.metrics), dtype=torch.float64, device=device)
-        self.summed = self.summed_warm_ups = 0
+        self.summed = self.summed_novelty = 0
         self.skipped = torch.zeros(3, dtype=torch.int64, device=device)
         """Updates skipped in all, in a row until now, and most in a row since the last log."""
         # Most of an update is the LSTM going through time, which leaves most of a GPU free.
         self._novelty_branch, self._target_branch = Branch(device), Branch(device)
         self._update = Graphed(self._learn, device, (generator,))
-        self._warm_up = Graphed(self._learn_novelty, device, (generator,))
+        self._update_novelty = Graphed(self._learn_novelty, device, (generator,))
 
     def update(self, batch: Batch, agent_steps: int) -> Update:
         """One update of all networks from a batch; `agent_steps` sets the learning rate."""
@@ -214,15 +214,13 @@ class Learner:
             self.target.take_over(self.network)
         return result
 
-    def warm_up(self, batch: Batch) -> Update:
+    def update_novelty(self, batch: Batch) -> Update:
         """An update of f and RND alone, which leaves priorities as they are."""
-        result = self._warm_up(batch)
-        self.warm_ups += 1
-        self.summed_warm_ups += 1
-        if self.warm_ups == self.config.warm_up_updates:
-            for other in (self.target, self.average):
-                if other is not None:
-                    other.take_over_inputs(self.network)
+        result = self._update_novelty(batch)
+        self.novelty_updates += 1
+        self.summed_novelty += 1
+        if self.average is not None:
+            self.average.take_over_inputs(self.network)
         return result
 
     @property
@@ -321,19 +319,19 @@ class Learner:
     def pop_statistics(self) -> dict[str, float]:
         """Means since the last call, as metrics."""
         metrics: dict[str, float] = {}
-        counts = {name: self.summed + (name not in _OF_VALUES) * self.summed_warm_ups for name in self.metrics}
         for name, total in zip(self.metrics, self.sums.tolist(), strict=True):
-            if counts[name]:
-                metrics[name] = total / counts[name]
+            count = self.summed if name in _OF_VALUES else self.summed + self.summed_novelty
+            if count:
+                metrics[name] = total / count
         if self.summed:
             metrics |= self.policies.metrics()
         self.sums.zero_()
-        self.summed = self.summed_warm_ups = 0
+        self.summed = self.summed_novelty = 0
         skipped, _, longest = self.skipped.tolist()
         self.skipped[2:].zero_()
         metrics["learner/updates"] = self.updates
         if self.config.warm_up_updates:
-            metrics["learner/warm_ups"] = self.warm_ups
+            metrics["learner/novelty_updates"] = self.novelty_updates
         metrics["learner/skipped_updates"] = skipped
         metrics["learner/skipped_in_a_row"] = longest
         return metrics
@@ -349,9 +347,9 @@ class Learner:
             "policies": self.policies.state_dict(),
             "generator": self.generator.get_state(),
             "updates": self.updates,
-            "warm_ups": self.warm_ups,
+            "novelty_updates": self.novelty_updates,
             "summed": self.summed,
-            "summed_warm_ups": self.summed_warm_ups,
+            "summed_novelty": self.summed_novelty,
             "sums": self.sums,
             "skipped": self.skipped,
         }
@@ -367,8 +365,8 @@ class Learner:
         self.policies.load_state_dict(state["policies"])
         restore_generator(self.generator, state["generator"])
         self.updates = int(state["updates"])
-        self.warm_ups = int(state["warm_ups"])
+        self.novelty_updates = int(state["novelty_updates"])
         self.summed = int(state["summed"])
-        self.summed_warm_ups = int(state["summed_warm_ups"])
+        self.summed_novelty = int(state["summed_novelty"])
         self.sums.copy_(state["sums"])
         self.skipped.copy_(state["skipped"])

@@ -72,7 +72,7 @@ GLOSSARY: dict[str, str] = {
     "learner/followed": "How far the target policy follows the actions taken, min(1, pi / mu): so far traces reach.",
     "learner/valid_share": "Share of the steps in the sampled batches that are not padding.",
     "learner/updates": "Learner updates since the start.",
-    "learner/warm_ups": "Updates of f and RND alone, before anything else was learned; see novelty.warm_up_steps.",
+    "learner/novelty_updates": "Updates of f and RND alone, before all others; see novelty.warm_up_steps.",
     "learner/skipped_updates": "Updates skipped since the start for a loss or gradient that was not finite.",
     "learner/skipped_in_a_row": "Most updates skipped in a row since the last line; see learner.max_skipped_updates.",
     "speed/steps_per_second": "Agent steps per second of wall time, over all environments, automatic resets included.",

@@ -26,7 +26,8 @@ def keypoints(maps: Tensor) -> Tensor:
     height, width = maps.shape[2:]
     share = torch.unflatten(maps.float().flatten(2).softmax(-1), 2, (height, width))
     rows, columns = (torch.linspace(-1, 1, size, device=maps.device) for size in (height, width))
-    return torch.cat([share.sum(3) @ rows, share.sum(2) @ columns], 1)
+    # Not as products of matrices, which autocast and TF32 would round.
+    return torch.cat([(share.sum(3) * rows).sum(2), (share.sum(2) * columns).sum(2)], 1)
 
 
 class Embedding(nn.Module):
@@ -40,6 +41,11 @@ class Embedding(nn.Module):
         if self.keypoints and not self.torso.image:
             raise UserError(
                 "novelty.embedding_keypoints needs pictures, and these observations are vectors; set it to false."
+            )
+        if self.keypoints and self.torso.size == self.torso.channels:
+            raise UserError(
+                "novelty.embedding_keypoints needs convolutions that leave more than one place; use fewer or smaller "
+                "ones, or set it to false."
             )
         self.out = nn.Linear(2 * self.torso.channels if self.keypoints else self.torso.size, config.embedding_size)
         self.relu = config.embedding_relu

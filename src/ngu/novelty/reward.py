@@ -308,9 +308,8 @@ class IntrinsicReward:
             self.scale.take_over(statistics.scale)
         if self.snapshots is not None and statistics.snapshots is not None:
             self.snapshots.replace_all(statistics.snapshots.embedding(int(statistics.snapshots.newest)))
-        if self.rnd is not None and model.rnd is not None:
-            for mine, theirs in zip(self.rnd.state_dict().values(), model.rnd.state_dict().values(), strict=True):
-                mine.copy_(theirs)
+        if self.rnd is not None:
+            self._take_over_rnd(model)
             self.moments.load_state_dict(statistics.moments.state_dict())
 
     @torch.no_grad()
@@ -323,14 +322,17 @@ class IntrinsicReward:
         if self.snapshots is not None and model.inverse is not None:
             self.snapshots.replace_all(model.inverse.embedding)
         if self.rnd is not None:
+            self._take_over_rnd(model)
             self.moments.reset()
-        self.publish(model)
 
     @torch.no_grad()
     def publish(self, model: NoveltyModel) -> None:
         """Takes over newly trained weights: RND's at once, f's for episodes that begin from now on."""
         if self.snapshots is not None and model.inverse is not None and self.config.controllable_states == "learned":
             self.snapshots.renew(model.inverse.embedding)
+        self._take_over_rnd(model)
+
+    def _take_over_rnd(self, model: NoveltyModel) -> None:
         if self.rnd is not None and model.rnd is not None:
             for mine, theirs in zip(self.rnd.state_dict().values(), model.rnd.state_dict().values(), strict=True):
                 mine.copy_(theirs)

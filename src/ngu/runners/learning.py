@@ -25,7 +25,9 @@ class LearningLoop:
         self.learner = learner
         self.replay = replay
         self.learning_since: tuple[int, int] | None = None
-        """Agent steps and updates when replay first held enough sequences."""
+        """Agent steps and updates, in a warm-up those of f and RND, when replay first held enough sequences."""
+        self.warming_up = config.warm_up_updates > 0
+        """Whether f and RND are still trained alone, on random play."""
         self._pending: tuple[Batch, Update] | None = None
         self._learner_stream = torch.cuda.Stream() if device.type == "cuda" else None  # type: ignore[no-untyped-call]
         size = config.learner.batch_size
@@ -36,42 +38,44 @@ class LearningLoop:
             self._carrier = self._sample = BatchCarrier(replay, size, device)
 
     def _update_is_due(self, collected: int) -> bool:
+        if self.warming_up and self.learner.novelty_updates >= self.config.warm_up_updates:
+            self.settle()
+            self._end_warm_up()
         if self.learning_since is None:
             if int(self.replay.count()) < self.config.replay.min_sequences:
                 return False
-            self.learning_since = collected, self.learner.updates
+            learner = self.learner
+            self.learning_since = collected, learner.novelty_updates if self.warming_up else learner.updates
         steps, updates = self.learning_since
         if self.warming_up:
-            return self.learner.warm_ups < self._warm_ups_wanted(collected - steps, steps)
+            return self.learner.novelty_updates < self._novelty_updates_wanted(collected, steps, updates)
         return self.learner.updates < updates + int((collected - steps) / self.config.steps_per_update)
 
-    @property
-    def warming_up(self) -> bool:
-        """Whether f and RND are still trained alone, on random play."""
-        return self.learner.warm_ups < self.config.warm_up_updates
+    def _novelty_updates_wanted(self, collected: int, since: int, done: int) -> int:
+        """Evenly over what is left of the warm-up, which began or went on at `since` with so many done.
 
-    def _warm_ups_wanted(self, collected: int, since: int) -> int:
-        """Evenly over what is left of the warm-up, after `collected` steps more than the `since` it began at."""
-        left = max(self.config.novelty.warm_up_steps - since, 1)
-        return int(self.config.warm_up_updates * min(collected / left, 1.0))
+        No more than twice as fast as over the whole of it: what replay lacks at first prolongs a warm-up.
+        """
+        steps, updates = self.config.novelty.warm_up_steps, self.config.warm_up_updates
+        missing = updates - done
+        left = max(steps - since, steps * missing // (2 * updates), 1)
+        return done + int(missing * min((collected - since) / left, 1.0))
 
     def _update(self, collected: int) -> None:
         self.settle()
         batch = self._sample()
         with self._beside_acting():
-            alone = self.warming_up
-            update = self.learner.warm_up(batch) if alone else self.learner.update(batch, collected)
+            learner = self.learner
+            update = learner.update_novelty(batch) if self.warming_up else learner.update(batch, collected)
             self._pending = batch, update
         if self._learner_stream is None:
             self.settle()
-        if alone and not self.warming_up:
-            self.settle()
-            self._end_warm_up()
 
     def _end_warm_up(self) -> None:
         """Drops what was collected: it was paid by an f that had learned nothing. Runners let actors begin anew."""
         self.replay.empty()
         self.learning_since = None
+        self.warming_up = False
 
     def _beside_acting(self) -> contextlib.AbstractContextManager[Any]:
         """Lets an update run on its own stream, after all that was queued so far."""

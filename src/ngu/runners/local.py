@@ -32,6 +32,7 @@ class LocalRunner(LearningLoop):
         super().__init__(config, device, self.agent.learner, self.agent.replay)
         self.acting_steps = 0
         self._started = False
+        self._at_random = config.random_acting_steps > 0
 
     @property
     def steps(self) -> int:
@@ -42,9 +43,11 @@ class LocalRunner(LearningLoop):
         """One acting step of all environments, and the updates that are due after it."""
         if not self._started:
             self._start()
-        if self.acting_steps + 1 == self.config.random_acting_steps:  # the first action follows the reset
+        # The first action follows the reset.
+        if self._at_random and not self.warming_up and self.acting_steps + 1 >= self.config.random_acting_steps:
             for actor in self.agent.actors:
                 actor.follow_policies()
+            self._at_random = False
         for index, actor in enumerate(self.agent.actors):
             actor.receive()
             actor.send()
@@ -122,6 +125,7 @@ class LocalRunner(LearningLoop):
                 "kind": "local",
                 "acting_steps": self.acting_steps,
                 "learning_since": list(self.learning_since or ()),
+                "warming_up": self.warming_up,
                 "device": self.device.type,
             },
             "learner": agent.learner.state_dict(),
@@ -142,6 +146,7 @@ class LocalRunner(LearningLoop):
         moved = runner["device"] != self.device.type
         self.acting_steps = int(runner["acting_steps"])
         self.learning_since = None
+        self.warming_up = bool(runner["warming_up"])
         self._started = self.acting_steps > 0 and not moved and self.restores
         agent.learner.load_state_dict(state["learner"])
         for group, actor in enumerate(agent.actors):

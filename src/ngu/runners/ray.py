@@ -355,6 +355,7 @@ class RayRunner(LearningLoop):
                 "restarts": self.restarts,
                 "acted": [slot.acted for slot in self.slots],
                 "learning_since": list(self.learning_since or ()),
+                "warming_up": self.warming_up,
                 "device": self.device.type,
             },
             "learner": self.learner.state_dict(),
@@ -369,6 +370,7 @@ class RayRunner(LearningLoop):
         self.steps, self.chunks, self.refused = (int(runner[name]) for name in ("steps", "chunks", "refused"))
         self._restarts_before = int(runner["restarts"])
         self.learning_since = None
+        self.warming_up = bool(runner["warming_up"])
         self.learner.load_state_dict(state["learner"])
         self.novelty.load_state_dict(state["actors"]["0"]["novelty"])
         for slot, acted in zip(self.slots, runner["acted"], strict=True):
