@@ -307,17 +307,21 @@ def test_recorded_updates_equal_plain_ones_and_those_of_the_cpu(
 
 
 def test_a_recorded_warm_up_equals_a_plain_one_and_that_of_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With updates of everything after it: two graphs of one learner, with one generator."""
     runner = make_runner(graphs=False, monkeypatch=monkeypatch, replay__min_sequences=190, **WHITENED)
     for _ in range(60):
         runner.advance()
     batch = runner.agent.replay.sample(32)
 
     def warmed(device: torch.device) -> Learner:
-        settings = {"novelty__warm_up_steps": 10_000, "novelty__warm_up_updates": 12, **WHITENED}
+        warm_up = {"novelty__warm_up_steps": 10_000, "novelty__warm_up_updates": 12}
+        settings = {"mixture__num_mixtures": 1, "learner__learning_rate": 1e-3, **warm_up, **WHITENED}
         learner = Agent.create(make_tiny_config(**settings), device).learner
         own = on(device, batch)
         for _ in range(12):
             assert torch.isnan(learner.update_novelty(own).priority).all()
+        for _ in range(12):
+            learner.update(own, 1_000)
         return learner
 
     torch.backends.cudnn.allow_tf32, before = False, torch.backends.cudnn.allow_tf32
