@@ -54,6 +54,7 @@ FIGURES: dict[str, Drawn | Reported] = {
     "pong": Drawn("pong_family", "node"),
     "montezuma": Drawn("montezuma_training", "node"),
     "montezuma-remedies": Drawn("montezuma_training", "remedies"),
+    "montezuma-keypoints": Drawn("montezuma_training", "small"),
 }
 """Name of a picture in docs/images -> what it shows."""
 

@@ -27,6 +27,14 @@ _REMEDIED = {
 _SHOWN_BY_REMEDIED = ("table_action_prediction_montezuma", "predictability_results", "montezuma_training")
 """Not `initial_results`: the memory of that hand-crafted agent is kept over one episode, not over three."""
 
+_SMALL = "atari/montezuma_revenge/small/{}.csv"
+_IN_SMALL = {
+    "ngu-n1": "learned-keypoints-seed*",
+    "r2d2-retrace": "r2d2-kappa-0.01-seed0",
+    "hand-crafted": "hand-crafted-narrowed-kappa-0.01-seed*",
+}
+"""Agents of `montezuma_training`, and files of the small task of docs/montezuma.md."""
+
 _STEPS = {("disco_maze_neighbours", "node"): 20 * MILLION, ("disco_maze_policies", "node"): 20 * MILLION}
 """Experiments whose runs are compared at the steps that all of them have: the agent that they share went on."""
 
@@ -42,9 +50,16 @@ class Source:
 
 
 def _remedied(entry: Experiment) -> Collected:
-    names: Mapping[str, str] = _REMEDIED if entry.name in _SHOWN_BY_REMEDIED else {}
+    return _kept(entry, _REMEDIES, _REMEDIED if entry.name in _SHOWN_BY_REMEDIED else {})
+
+
+def _small(entry: Experiment) -> Collected:
+    return _kept(entry, _SMALL, _IN_SMALL if entry.name == "montezuma_training" else {})
+
+
+def _kept(entry: Experiment, files: str, names: Mapping[str, str]) -> Collected:
     kept = [(arm.name, names[arm.name]) for arm in entry.arms if arm.name in names]
-    return Collected(entry, {("montezuma_revenge", arm): runs_of(_REMEDIES.format(name)) for arm, name in kept})
+    return Collected(entry, {("montezuma_revenge", arm): runs_of(files.format(name)) for arm, name in kept})
 
 
 def _reproduced(scale: str) -> Source:
@@ -73,6 +88,12 @@ SOURCES = {
         "runs that were [stopped at different times](montezuma.md#on-the-node-with-the-remedies). NGU has ξ = 0.2; "
         "NGU(N=1) is the run with ξ = 0.4 whose f is trained on 20 transitions at twice the rate; R2D2(Retrace) is the "
         "one with advantage learning and κ = 0.01.",
+    ),
+    "small": Source(
+        "Montezuma's Revenge, the small task",
+        _small,
+        "The next table is not by `ngu reproduce` either, but from `results/atari/montezuma_revenge/small`: one CPU core, "
+        "a tenth of the network; NGU(N=1) has an [f of keypoints](montezuma.md#where-f-has-not-been).",
     ),
 }
 
