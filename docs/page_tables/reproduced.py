@@ -92,8 +92,8 @@ SOURCES = {
     "small": Source(
         "Montezuma's Revenge, the small task",
         _small,
-        "The next table is not by `ngu reproduce` either, but from `results/atari/montezuma_revenge/small`: one CPU core, "
-        "a tenth of the network; NGU(N=1) has an [f of keypoints](montezuma.md#where-f-has-not-been).",
+        "The next table is not by `ngu reproduce` either, but from `results/atari/montezuma_revenge/small`: one CPU "
+        "core, a tenth of the network; NGU(N=1) has an [f of keypoints](montezuma.md#where-f-has-not-been).",
     ),
 }
 
